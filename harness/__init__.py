@@ -1,0 +1,1 @@
+"""Steelyard's harness: plan -> build -> check -> time -> report."""
