@@ -1,0 +1,124 @@
+"""Words of the command line to plans: which solution against which reference, which cases."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import problem
+from harness.records import Case, Failed, Outcome, Plan
+
+ROOT = Path(__file__).resolve().parent.parent
+HOME = {"reference": "reference", "solution": "solutions", "peer": "peers"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for."""
+
+    ops: tuple[str, ...] = ()
+    cases: tuple[str, ...] = ()
+    reference: str | None = None
+    solution: str | None = None
+    device: str = "cpu"
+    seed: int | None = None
+    timing: bool = True
+    root: Path = ROOT
+
+
+def ops(root: Path = ROOT) -> tuple[str, ...]:
+    """Every op: a file in reference/ is enough to be one."""
+    return tuple(sorted(p.stem for p in (root / HOME["reference"]).glob("[!_]*.py")))
+
+
+def plans(request: Request) -> tuple[Plan, ...]:
+    """One plan per solution. Raises Failed with a sentence for what does not exist."""
+    chosen = tuple(_plan(request, op, *files) for op, files in _pairs(request).items())
+    if request.cases and not any(plan.cases for plan in chosen):
+        names = dict.fromkeys(
+            case.name for plan in chosen for case in problem.declared(plan.reference).cases
+        )
+        raise _fail(f"no case {', '.join(request.cases)}; there are {', '.join(names)}")
+    return tuple(plan for plan in chosen if plan.cases) if request.cases else chosen
+
+
+def skipped_cases(plan: Plan) -> tuple[Case, ...]:
+    """Declared cases that this plan leaves out because they want a GPU's memory and speed."""
+    if plan.device != "cpu":
+        return ()
+    declared = problem.declared(plan.reference)
+    return tuple(case for case in declared.cases if case.name in declared.gpu_only)
+
+
+def _fail(message: str) -> Failed:
+    return Failed(Outcome.DOES_NOT_LOAD, "plan", message)
+
+
+def _pairs(request: Request) -> dict[str, tuple[Path, Path]]:
+    if request.reference or request.solution:
+        return _named_files(request)
+    known = ops(request.root)
+    if not known:
+        raise _fail(f"{request.root / HOME['reference']}: no reference files; add <op>.py there")
+    pairs = {}
+    for op in request.ops or known:
+        if op not in known:
+            near = difflib.get_close_matches(op, known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            raise _fail(f"no op {op!r}; {hint}")
+        pairs[op] = (request.root / HOME["reference"] / f"{op}.py", _solution(request, op))
+    return pairs
+
+
+def _solution(request: Request, op: str) -> Path:
+    path = request.root / HOME["solution"] / f"{op}.py"
+    if not path.is_file():
+        raise _fail(f"op {op} has no {HOME['solution']}/{op}.py; write one with a class ModelNew")
+    return path
+
+
+def _named_files(request: Request) -> dict[str, tuple[Path, Path]]:
+    if len(request.ops) > 1:
+        raise _fail("--reference and --solution go with at most one op; name one")
+    reference, solution = request.reference, request.solution
+    if reference is None:
+        if not request.ops:
+            raise _fail("--solution FILE needs an op or --reference FILE to be judged against")
+        reference = request.root / HOME["reference"] / f"{request.ops[0]}.py"
+        if not reference.is_file():
+            return _pairs(Request(ops=request.ops, root=request.root))  # names what there is
+    if solution is None:
+        if not request.ops:
+            raise _fail("--reference FILE needs --solution FILE to be judged against it")
+        solution = _solution(request, request.ops[0])
+    for path in (Path(reference), Path(solution)):
+        if not path.is_file():
+            raise _fail(f"{path}: no such file; give the path of a Python file")
+    op = request.ops[0] if request.ops else problem.op_name(reference)
+    return {op: (Path(reference), Path(solution))}
+
+
+def _plan(request: Request, op: str, reference: Path, solution: Path) -> Plan:
+    declared = problem.declared(reference)
+    on_gpu = request.device != "cpu"
+    cases = tuple(
+        case
+        for case in declared.cases
+        if (not request.cases or case.name in request.cases or case.label in request.cases)
+        and (on_gpu or case.name not in declared.gpu_only)
+    )
+    return Plan(
+        op=op,
+        reference=str(reference),
+        solution=str(solution),
+        cases=cases,
+        device=request.device,
+        seed=request.seed,
+        timing=request.timing and on_gpu,
+        peers=_peers(request.root, op) if request.timing and on_gpu else (),
+    )
+
+
+def _peers(root: Path, op: str) -> tuple[str, ...]:
+    return tuple(str(path) for path in sorted((root / HOME["peer"]).glob(f"{op}__*.py")))
