@@ -1,0 +1,171 @@
+"""Words of the command line to calls; exit codes.
+
+0: all right. 1: a solution is wrong or failed. 2: the request cannot be carried out as written.
+3: the environment lacks something. 4: nothing wrong, but something could only be judged on a GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness import driver, plan
+from harness.records import Failed, Outcome, Report
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Judge and time inline CUDA solutions. Without a command: evaluate (all ops, all cases).",
+)
+COMMANDS = ("evaluate", "doctor", "lint", "table")
+OK, BAD, USAGE, ENVIRONMENT, NEEDS_GPU = range(5)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command line; returns the exit code. STEELYARD_DEBUG=1 shows tracebacks."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or (words[0] not in COMMANDS and words[0] not in ("--help", "-h")):
+        words.insert(0, "evaluate")
+    try:
+        code = app(words, prog_name="run_eval.py", standalone_mode=False)
+        return code if isinstance(code, int) else OK
+    except Failed as failed:
+        if os.environ.get("STEELYARD_DEBUG"):
+            raise
+        _say(failed)
+        return ENVIRONMENT if failed.failure.outcome is Outcome.ENVIRONMENT else USAGE
+    except typer.Abort:
+        return USAGE
+    except KeyboardInterrupt:
+        print("interrupted; the finished rows are kept", file=sys.stderr)
+        return 130
+    except Exception as error:
+        if not hasattr(error, "exit_code"):
+            raise
+        message = error.format_message() if hasattr(error, "format_message") else str(error)
+        print(f"run_eval.py: {message}; see run_eval.py --help", file=sys.stderr)
+        return error.exit_code
+
+
+def _say(failed: Failed) -> None:
+    print(f"{failed.failure.outcome.value}: {failed.failure.message}", file=sys.stderr)
+    for line in failed.failure.details:
+        print(f"    {line}", file=sys.stderr)
+
+
+@app.command()
+def evaluate(
+    ops: Annotated[list[str] | None, typer.Argument(help="ops to evaluate; all by default")] = None,
+    case: Annotated[list[str] | None, typer.Option(help="only this case (repeatable)")] = None,
+    reference: Annotated[str | None, typer.Option(help="any reference file")] = None,
+    solution: Annotated[str | None, typer.Option(help="any solution file")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N")] = None,
+    seed: Annotated[int | None, typer.Option(help="repeat one seed; secret by default")] = None,
+    json: Annotated[
+        str | None, typer.Option(help="write the reports; - is standard output")
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="list ops and cases, run nothing")] = False,
+    timing: Annotated[
+        bool, typer.Option("--timing/--check-only", help="time what is right")
+    ] = True,
+) -> int:
+    """Check every case, time the right ones, print one table. Exit 0 only if all is right."""
+    request = plan.Request(
+        ops=tuple(ops or ()),
+        cases=tuple(case or ()),
+        reference=reference,
+        solution=solution,
+        device="cpu" if list_ and device is None else driver.choose(device),
+        seed=seed,
+        timing=timing,
+    )
+    plans = plan.plans(request)
+    if list_:
+        return _list(plans)
+    from harness import cache, run
+    from harness.report import json_file, progress, terminal
+
+    out = terminal.console(stderr=json == "-")
+    with progress.shown() as listen:
+        reports = run.evaluate(plans, listen, run.run_folder(cache.root()))
+    if json is not None:
+        json_file.write(reports, json)
+    terminal.show(reports, out)
+    return exit_code(reports)
+
+
+def exit_code(reports: tuple[Report, ...]) -> int:
+    """0 only if every case of every solution is right."""
+    if reports and all(report.ok for report in reports):
+        return OK
+    outcomes = {
+        outcome
+        for report in reports
+        for outcome in (
+            [report.failure.outcome] if report.failure else [c.outcome for c in report.cases]
+        )
+    }
+    if outcomes <= {Outcome.CORRECT, Outcome.NEEDS_GPU} and Outcome.NEEDS_GPU in outcomes:
+        return NEEDS_GPU
+    if outcomes <= {Outcome.CORRECT, Outcome.ENVIRONMENT} and Outcome.ENVIRONMENT in outcomes:
+        return ENVIRONMENT
+    return BAD
+
+
+def _list(plans) -> int:
+    from harness import problem
+
+    for one in plans:
+        declared = problem.declared(one.reference)
+        print(one.op)
+        for case in declared.cases:
+            sizes = ", ".join(f"{k}={v}" for k, v in case.sizes.items()) or "the defaults"
+            gpu = " (GPU only)" if case.name in declared.gpu_only else ""
+            print(f"  {case.label}: {sizes}{gpu}")
+    return OK
+
+
+@app.command()
+def doctor() -> int:
+    """Show what was found of the toolchain, what fits, what does not and the remedy."""
+    from harness import doctor as report
+
+    return report.show()
+
+
+@app.command()
+def lint(
+    op: Annotated[str, typer.Argument(help="op whose kernels are looked at")],
+    case: Annotated[str, typer.Option(help="the case to run")] = "headline",
+    solution: Annotated[str | None, typer.Option(help="any solution file")] = None,
+) -> int:
+    """Run one case on the CPU and show, by source line, what will be slow or wrong on a GPU."""
+    request = plan.Request(ops=(op,), cases=(case,), solution=solution, device="cpu")
+    (one,) = plan.plans(request)
+    from harness.simt import lint as lines
+
+    for line in lines.lint_lines(one):
+        print(line)
+    return OK
+
+
+@app.command()
+def table(
+    results: Annotated[list[str], typer.Argument(help="result files of --json")],
+    into: Annotated[str | None, typer.Option(help="Markdown file whose table to renew")] = None,
+) -> int:
+    """Print the Markdown table of result files, or renew the one between a file's markers."""
+    from harness.report import json_file, markdown
+
+    reports = tuple(report for path in results for report in json_file.read(path))
+    if into is None:
+        print(markdown.table(reports))
+    else:
+        markdown.renew(Path(into), reports)
+    return OK

@@ -1,0 +1,38 @@
+"""The results table as Markdown, and its place between two markers of a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.records import Failed, Outcome, Report
+from harness.report.rows import COLUMNS, rows
+
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+
+
+def table(reports: tuple[Report, ...]) -> str:
+    """A Markdown table with one line per case, headed by where it was measured."""
+    environment = next((r.environment for r in reports if r.environment.torch), None)
+    lines = []
+    if environment is not None:
+        started = next((r.started for r in reports if r.started), "")[:10]
+        parts = [environment.gpu or environment.device, f"driver {environment.driver}"]
+        parts += [f"torch {environment.torch}", f"CUDA {environment.cuda}", started]
+        lines += [" · ".join(p for p in parts if p and not p.endswith(" ")), ""]
+    lines.append("| " + " | ".join(COLUMNS) + " |")
+    lines.append("|" + "|".join(["---"] * 3 + ["---:"] * (len(COLUMNS) - 3)) + "|")
+    for row in rows(reports):
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row.cells()) + " |")
+    return "\n".join(lines)
+
+
+def renew(path: Path, reports: tuple[Report, ...]) -> None:
+    """Replace the text between the markers of `path`. Raises Failed when there are none."""
+    text = path.read_text(encoding="utf-8")
+    if BEGIN not in text or END not in text:
+        raise Failed(
+            Outcome.DOES_NOT_LOAD, "report", f"{path}: no {BEGIN} ... {END} to put a table between"
+        )
+    before, rest = text.split(BEGIN, 1)
+    after = rest.split(END, 1)[1]
+    path.write_text(f"{before}{BEGIN}\n{table(reports)}\n{END}{after}", encoding="utf-8")

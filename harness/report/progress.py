@@ -1,0 +1,59 @@
+"""The live line on standard error while a run goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+LEAST_GAP_S = 2.0
+
+
+class _Line:
+    """What happens now and for how long; re-read by rich several times a second."""
+
+    def __init__(self) -> None:
+        self.started = self.since = time.monotonic()
+        self.step = None
+
+    def note(self, step) -> None:
+        if self.step is None or (step.op, step.text) != (self.step.op, self.step.text):
+            self.since = time.monotonic()
+        self.step = step
+
+    def __rich__(self) -> Text:
+        return Text(self.text(), style="dim", no_wrap=True, overflow="ellipsis")
+
+    def text(self) -> str:
+        now, step = time.monotonic(), self.step
+        if step is None:
+            return f"starting, {now - self.started:.0f} s"
+        what = f"{step.op}: {step.text}" if step.op else step.text
+        return (
+            f"{step.done}/{step.total} {what} ({now - self.since:.0f} s, "
+            f"{now - self.started:.0f} s in all)"
+        )
+
+
+@contextlib.contextmanager
+def shown() -> Iterator[Callable]:
+    """Yields a listener: a live line on a terminal, a line at most every 2 s elsewhere."""
+    line = _Line()
+    if sys.stderr.isatty():
+        with Live(line, console=Console(stderr=True), refresh_per_second=4, transient=True):
+            yield line.note
+        return
+    last = [0.0]
+
+    def listen(step) -> None:
+        line.note(step)
+        if time.monotonic() - last[0] >= LEAST_GAP_S:
+            last[0] = time.monotonic()
+            print(line.text(), file=sys.stderr, flush=True)
+
+    yield listen

@@ -1,0 +1,161 @@
+"""The table, the kernels' resources and the closing sentence, for a terminal or a plain stream."""
+
+from __future__ import annotations
+
+import os
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from harness.records import Outcome, Report
+from harness.report.rows import COLUMNS, Row, rows
+
+# Least useful first: what a narrow terminal loses.
+DROP_ORDER = ("compile µs", "worst error", "eager µs", "of floor", "speed-up", "kernel µs")
+PLAIN_WIDTH = 160
+STYLES = {"correct": "green", "skipped": "dim", "needs a GPU": "yellow", "environment": "yellow"}
+
+
+def console(stderr: bool = False) -> Console:
+    """Plain text and a fixed width where the stream is not a terminal."""
+    made = Console(stderr=stderr, highlight=False, soft_wrap=False)
+    if not made.is_terminal and "COLUMNS" not in os.environ:
+        made.width = PLAIN_WIDTH
+    return made
+
+
+def show(reports: tuple[Report, ...], out: Console) -> None:
+    """Everything a person reads after a run; the last line says what to do next."""
+    lines = rows(reports)
+    out.print(_heading(reports))
+    out.print(_table(lines, out.width))
+    _messages(reports, lines, out)
+    _resources(reports, out)
+    _notes(reports, out)
+    out.print(closing(reports))
+
+
+def closing(reports: tuple[Report, ...]) -> str:
+    """One sentence: how it stands and what to do next."""
+    cases = [c for r in reports for c in r.cases]
+    right = sum(c.outcome is Outcome.CORRECT for c in cases)
+    bad = [r for r in reports if not r.ok]
+    if bad:
+        op = bad[0].op
+        first = next((c for c in bad[0].cases if c.outcome is not Outcome.CORRECT), None)
+        case = f" --case {first.case.name}" if first else ""
+        what = bad[0].failure.outcome if bad[0].failure else first.outcome if first else None
+        if what is Outcome.NEEDS_GPU:
+            return f"{right} cases right; {op} needs a GPU: run the same command where one is."
+        return (
+            f"{right} of {len(cases)} cases right, {len(bad)} of {len(reports)} solutions not: "
+            f"fix {op}, then run: python run_eval.py {op}{case}"
+        )
+    if any(c.speed for c in cases):
+        return f"All {right} cases of {len(reports)} solutions right and timed."
+    return (
+        f"All {right} cases of {len(reports)} solutions right; nothing was timed"
+        f"{_why_untimed(reports)}."
+    )
+
+
+def _why_untimed(reports: tuple[Report, ...]) -> str:
+    if all(r.environment.device == "cpu" for r in reports):
+        return " (no GPU: the kernels' logic ran on the CPU, which is no proof for a GPU)"
+    return ""
+
+
+def _heading(reports: tuple[Report, ...]) -> str:
+    known = next((r.environment for r in reports if r.environment.torch), None)
+    if known is None:
+        return ""
+    parts = [known.gpu or known.device, known.driver and f"driver {known.driver}"]
+    parts += [f"torch {known.torch}", known.commit and f"commit {known.commit}"]
+    return " · ".join(p for p in parts if p)
+
+
+def _table(lines: tuple[Row, ...], width: int) -> Table:
+    shown = _columns_that_fit(lines, width)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in shown:
+        left = name in ("op", "case", "verdict")
+        table.add_column(name, justify="left" if left else "right", no_wrap=True)
+    previous = None
+    for row in lines:
+        cells = dict(zip(COLUMNS, row.cells(), strict=True))
+        style = STYLES.get(row.verdict.split(",")[0], "red")
+        if row.op == previous:
+            cells["op"] = ""
+        previous = row.op
+        table.add_row(*(Text(cells[n], style=style if n == "verdict" else "") for n in shown))
+    return table
+
+
+def _columns_that_fit(lines: tuple[Row, ...], width: int) -> list[str]:
+    widths = {
+        name: max([len(name), *(len(row.cells()[i]) for row in lines)])
+        for i, name in enumerate(COLUMNS)
+    }
+    shown = list(COLUMNS)
+    if all(row.eager == "–" and row.compile == "–" for row in lines):
+        shown = [n for n in shown if n not in ("eager µs", "compile µs", "speed-up", "of floor")]
+    for name in DROP_ORDER:
+        if sum(widths[n] + 2 for n in shown) <= width:
+            break
+        if name in shown:
+            shown.remove(name)
+    return shown
+
+
+def _messages(reports: tuple[Report, ...], lines: tuple[Row, ...], out: Console) -> None:
+    for row in lines:
+        if row.message and not row.ok:
+            out.print(Text(f"{row.verdict.split(',')[0]}: {row.message}", style="red"))
+    for report in reports:
+        failures = [report.failure, *(c.failure for c in report.cases)]
+        for failure in failures:
+            if failure is None:
+                continue
+            for detail in failure.details[:12]:
+                out.print(Text(f"    {detail}"))
+            if failure.log:
+                out.print(Text(f"    full log: {failure.log}"))
+        if report.stdout and not report.ok:
+            out.print(Text(f"{report.op} printed: {report.stdout[:500].strip()}", style="dim"))
+
+
+def _resources(reports: tuple[Report, ...], out: Console) -> None:
+    built = [(r.op, k) for r in reports if r.build for k in r.build.kernels]
+    spilled = [(op, k) for op, k in built if k.spills]
+    for op, k in spilled:
+        out.print(
+            Text(
+                f"{op}: {k.kernel} spills {k.spill_store_bytes + k.spill_load_bytes} bytes of "
+                f"registers to local memory ({k.registers} registers, {k.arch})",
+                style="yellow",
+            )
+        )
+    if not built or any(c.speed for r in reports for c in r.cases):
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
+    for name in ("op", "kernel", "arch", "registers", "shared B", "local B", "spills B"):
+        left = name in ("op", "kernel", "arch")
+        table.add_column(
+            name, justify="left" if left else "right", no_wrap=True, overflow="ellipsis"
+        )
+    for op, k in built:
+        spills = k.spill_store_bytes + k.spill_load_bytes
+        numbers = (k.registers, k.shared_bytes, k.local_bytes, spills)
+        table.add_row(op, Text(k.kernel[:70]), k.arch, *map(str, numbers))
+    out.print(table)
+
+
+def _notes(reports: tuple[Report, ...], out: Console) -> None:
+    for report in reports:
+        warnings = [w for c in report.cases if c.speed for w in c.speed.warnings]
+        build_notes = report.build.notes if report.build else ()
+        for note in dict.fromkeys(
+            (*report.environment.notes, *build_notes, *report.notes, *warnings)
+        ):
+            out.print(Text(f"{report.op}: {note}", style="dim"))
