@@ -1,0 +1,177 @@
+"""Exit codes and what a person sees: bad requests, tables at several widths, JSON."""
+
+import io
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+from rich.console import Console
+
+from harness import cli, plan
+from harness.records import (
+    Case,
+    CaseReport,
+    Check,
+    Environment,
+    Failure,
+    Outcome,
+    Ratio,
+    Report,
+    Speed,
+    Stat,
+    Timing,
+)
+from harness.report import json_file, markdown, rows, terminal
+
+RIGHT = CaseReport(Case("headline"), Check(True, 5, 0.5, 1e-6))
+WRONG = CaseReport(Case("odd"), Check(False, 5, 3.0, 1.0, "copy/odd: out[3] = 1, want 2"))
+NEEDS = CaseReport(
+    Case("headline"), failure=Failure(Outcome.NEEDS_GPU, "check", "needs a GPU: wgmma at line 3")
+)
+
+
+def stat(us):
+    return Stat(us, us, us, 0.01, 30)
+
+
+TIMED = CaseReport(
+    Case("headline"),
+    Check(True, 5, 0.0, 0.0),
+    Speed(
+        Timing("solution", call=stat(9.0), device=stat(5.25)),
+        (Timing("eager", device=stat(20.0)), Timing("compile", device=stat(10.5))),
+        (Ratio("eager", 3.8, 3.7, 3.9, "faster"), Ratio("compile", 2.0, 1.9, 2.1, "faster")),
+    ),
+)
+
+
+def report(*cases, failure=None, op="copy"):
+    environment = Environment(device="cpu", torch="2")
+    return Report(op, f"{op}.py", f"{op}.py", environment, cases=cases, failure=failure)
+
+
+CRASHED = report(failure=Failure(Outcome.CRASHED, "check", "copy: signal 11"))
+
+
+def run(*words, **kwargs):
+    return subprocess.run(
+        [sys.executable, str(plan.ROOT / "run_eval.py"), *words],
+        capture_output=True,
+        text=True,
+        **kwargs,
+    )
+
+
+@pytest.mark.parametrize(
+    ("reports", "code"),
+    [
+        ((report(RIGHT),), 0),
+        ((report(RIGHT), report(WRONG)), 1),
+        ((report(RIGHT), CRASHED), 1),
+        ((report(),), 1),
+        ((), 1),
+        ((report(RIGHT), report(NEEDS)), 4),
+        ((report(WRONG), report(NEEDS)), 1),
+        ((report(failure=Failure(Outcome.ENVIRONMENT, "build", "no nvcc")),), 3),
+    ],
+)
+def test_exit_code(reports, code):
+    assert cli.exit_code(reports) == code
+
+
+def printed(reports, width=160) -> str:
+    out = Console(width=width, record=True, file=io.StringIO())
+    terminal.show(reports, out)
+    return out.export_text()
+
+
+def test_table_says_what_is_wrong_and_what_to_do_next():
+    text = printed((report(RIGHT, WRONG), CRASHED))
+    assert "out[3] = 1, want 2" in text
+    assert "signal 11" in text
+    last = text.strip().splitlines()[-1]
+    assert "python run_eval.py copy --case odd" in last
+
+
+def test_table_of_times():
+    text = printed((report(TIMED),))
+    assert "5.25" in text
+    assert "2.00x" in text
+    assert "exact" in text
+
+
+@pytest.mark.parametrize("width", [160, 80, 40])
+def test_a_narrow_terminal_loses_columns_not_rows(width):
+    text = printed((report(TIMED, WRONG),), width)
+    assert "headline" in text
+    assert "odd" in text
+    assert "verdict" in text
+    assert ("eager µs" in text) == (width > 80)
+
+
+def test_nothing_timed_is_said_plainly():
+    assert "nothing was timed (no GPU" in printed((report(RIGHT),))
+
+
+def test_json_round_trip(tmp_path):
+    path = tmp_path / "r.json"
+    json_file.write((report(TIMED), CRASHED), str(path))
+    assert json_file.read(str(path)) == (report(TIMED), CRASHED)
+    assert json.loads(path.read_text())["format"] == json_file.FORMAT
+
+
+def test_markdown_between_markers(tmp_path):
+    page = tmp_path / "README.md"
+    page.write_text(f"before\n{markdown.BEGIN}\nold\n{markdown.END}\nafter\n", encoding="utf-8")
+    markdown.renew(page, (report(TIMED),))
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "old" not in text
+    assert "| copy | headline | correct | 5.25 | 20.00 | 10.50 | 2.00x |" in text
+
+
+def test_rows_show_the_faster_rival_and_mark_no_difference():
+    same = Ratio("eager", 1.0, 0.98, 1.02, "same")
+    speed = Speed(Timing("solution", device=stat(5)), ratios=(same,))
+    case = CaseReport(Case("a"), Check(True, 1, 0, 0), speed)
+    assert rows.rows((report(case),))[0].speedup == "1.00x ="
+
+
+# words, exit code, what standard error says
+BAD = [
+    (["nope"], 2, "no op 'nope'"),
+    (["--case", "nope"], 2, "no case nope"),
+    (["--solution", "absent.py"], 2, "needs an op or --reference"),
+    (["--device", "cuda:99"], 3, "--device cuda:99: this machine has"),
+    (["--device", "tpu"], 3, "want cpu, cuda or cuda:N"),
+    (["--sed", "1"], 2, "No such option"),
+    (["table", "absent.json"], 2, "absent.json: cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("words", "code", "says"), BAD, ids=[" ".join(b[0]) for b in BAD])
+def test_bad_requests_are_one_sentence(words, code, says):
+    done = run(*words)
+    assert done.returncode == code, done.stderr
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
+
+
+def test_help_is_quick():
+    started = time.monotonic()
+    done = run("--help")
+    assert done.returncode == 0
+    assert "doctor" in done.stdout
+    assert time.monotonic() - started < 2  # 0.2 s on an idle machine; CI machines are not idle
+
+
+def test_list_names_ops_and_cases_without_a_gpu():
+    done = run("--list")
+    assert done.returncode == 0
+    assert set(plan.ops()) <= set(done.stdout.split())
+    assert "  headline: the defaults" in done.stdout
