@@ -33,10 +33,22 @@ class Reference:
     cases: tuple[Case, ...]
     tolerance: Tolerance
     work: Callable[..., dict] | None
+    work_backward: Callable[..., dict] | None
     gradients: bool
     gpu_only: frozenset[str]
     module: types.ModuleType
     notes: tuple[str, ...] = ()
+
+    def inputs(self, case: Case) -> list:
+        """Fresh inputs of a case, drawn with torch's global generator."""
+        return list(self.get_inputs(**case.sizes))
+
+    def init_inputs(self, case: Case) -> list:
+        """Arguments of Model() for a case; sizes are passed on where get_init_inputs takes them."""
+        takes = inspect.signature(self.get_init_inputs).parameters.values()
+        if any(p.kind is p.VAR_KEYWORD for p in takes):
+            return list(self.get_init_inputs(**case.sizes))
+        return list(self.get_init_inputs())
 
 
 @dataclass(frozen=True)
@@ -98,6 +110,7 @@ def load(path: str | Path) -> Reference:
         cases=cases,
         tolerance=_tolerance(getattr(module, "TOLERANCE", None), path, notes),
         work=work,
+        work_backward=getattr(module, "work_backward", None),
         gradients=gradients,
         gpu_only=frozenset(getattr(module, "GPU_ONLY", ())),
         module=module,
