@@ -1,0 +1,309 @@
+"""Stand in for torch's load_inline and load in this process: cached builds, readable errors.
+
+Called by build workers and candidates before the solution is imported. The same call with the
+same sources finds the library that was built before; otherwise it is built here and now.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.machinery
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness import build_cache, build_compile, build_recipe, diagnose, driver, toolchain
+from harness.build_cache import Entry
+from harness.build_recipe import Request, Source, split_flags
+from harness.records import Failed, Outcome
+
+IMPLICIT_CUDA = ("#include <torch/types.h>", "#include <cuda.h>", "#include <cuda_runtime.h>")
+
+
+@dataclass
+class Session:
+    """What this process has installed and built so far."""
+
+    tools: toolchain.Toolchain
+    listen: Callable[[str], None] = lambda text: None
+    entries: list[Entry] = field(default_factory=list)
+    failures: list[Failed] = field(default_factory=list)
+
+
+class BuildError(RuntimeError):
+    """What load_inline raises, as torch's does; carries the stage's Failed."""
+
+    def __init__(self, failed: Failed):
+        failure = failed.failure
+        log = (f"full log: {failure.log}",) if failure.log else ()
+        super().__init__("\n".join((failure.message, *failure.details, *log)))
+        self.failed = failed
+
+
+_session: Session | None = None
+
+
+def install(
+    mode: str, device: str | None = None, listen: Callable[[str], None] | None = None
+) -> None:
+    """Replace torch's load_inline and load: mode "cuda" (nvcc) or "cpu" (executed by simt).
+
+    device: "cuda:N" or "cpu", for the architecture; the first GPU, if any, when left out.
+    listen: gets a few words at each step of a build. Raises Failed(ENVIRONMENT).
+    """
+    global _session
+    if mode == "cpu":
+        _install_cpu()
+        return
+    if mode != "cuda":
+        raise ValueError(f"mode {mode!r}: want cuda or cpu")
+    device = device or ("cuda:0" if driver.gpu_count() else "cpu")
+    _session = Session(toolchain.find(device), listen or (lambda text: None))
+    extension = _cpp_extension(_session.tools.cuda.root)
+    extension.load_inline, extension.load = load_inline, load
+
+
+def session() -> Session:
+    """What was built in this process since install("cuda")."""
+    if _session is None:
+        raise RuntimeError("inline.install('cuda') has not been called")
+    return _session
+
+
+def load_inline(
+    name,
+    cpp_sources,
+    cuda_sources=None,
+    sycl_sources=None,
+    functions=None,
+    extra_cflags=None,
+    extra_cuda_cflags=None,
+    extra_sycl_cflags=None,
+    extra_ldflags=None,
+    extra_include_paths=None,
+    build_directory=None,
+    verbose=False,
+    with_cuda=None,
+    with_sycl=None,
+    is_python_module=True,
+    with_pytorch_error_handling=True,
+    keep_intermediates=True,
+    use_pch=False,
+    no_implicit_headers=False,
+):
+    """torch.utils.cpp_extension.load_inline; build_directory and use_pch are not needed here."""
+    del extra_sycl_cflags, build_directory, keep_intermediates, use_pch
+    if sycl_sources or with_sycl:
+        raise _unsupported("sycl_sources", "only C++ and CUDA are built here")
+    cpp, cuda = _as_list(cpp_sources), _as_list(cuda_sources)
+    names = _functions(functions)
+    if not no_implicit_headers:
+        cpp = ["#include <torch/extension.h>", *cpp]
+        cuda = [*IMPLICIT_CUDA, *cuda] if cuda else []
+    if functions is not None:
+        cpp += _bindings(names, with_pytorch_error_handling)
+    sources = [Source("main.cpp", _text(cpp))]
+    if cuda:
+        sources.append(Source("cuda.cu", _text(cuda)))
+    request = Request(
+        name=str(name),
+        sources=tuple(sources),
+        cflags=split_flags(extra_cflags),
+        cuda_cflags=split_flags(extra_cuda_cflags),
+        ldflags=split_flags(extra_ldflags),
+        include_paths=tuple(str(path) for path in _as_list(extra_include_paths)),
+        with_cuda=bool(cuda) if with_cuda is None else bool(with_cuda),
+        python_module=bool(is_python_module),
+        functions=tuple(names),
+    )
+    return _deliver(request, bool(verbose))
+
+
+def load(
+    name,
+    sources,
+    extra_cflags=None,
+    extra_cuda_cflags=None,
+    extra_sycl_cflags=None,
+    extra_ldflags=None,
+    extra_include_paths=None,
+    build_directory=None,
+    verbose=False,
+    with_cuda=None,
+    with_sycl=None,
+    is_python_module=True,
+    is_standalone=False,
+    keep_intermediates=True,
+):
+    """torch.utils.cpp_extension.load: the same from source files."""
+    del extra_sycl_cflags, build_directory, keep_intermediates
+    if with_sycl:
+        raise _unsupported("with_sycl", "only C++ and CUDA are built here")
+    if is_python_module and is_standalone:
+        raise ValueError("`is_python_module` and `is_standalone` are mutually exclusive.")
+    files = tuple(_file(path) for path in _as_list(sources))
+    request = Request(
+        name=str(name),
+        sources=files,
+        cflags=split_flags(extra_cflags),
+        cuda_cflags=split_flags(extra_cuda_cflags),
+        ldflags=split_flags(extra_ldflags),
+        include_paths=tuple(str(path) for path in _as_list(extra_include_paths)),
+        with_cuda=any(file.cuda for file in files) if with_cuda is None else bool(with_cuda),
+        python_module=bool(is_python_module),
+        standalone=bool(is_standalone),
+    )
+    return _deliver(request, bool(verbose))
+
+
+def _deliver(request: Request, verbose: bool) -> Any:
+    """Find or build the library and hand it over the way torch does."""
+    here = session()
+    user_file = _caller()
+    try:
+        diagnose.refuse_early(request, user_file)
+        recipe = build_recipe.plan(request, here.tools)
+        entry = build_cache.lookup(recipe.key)
+        if entry is None:
+            entry = build_compile.make(recipe, user_file, here.listen)
+        here.entries.append(entry)
+        if verbose:
+            print(f"{request.name}: {'cached' if entry.cached else 'rebuilt'}, {entry.folder}")
+        return _open(request, entry, user_file)
+    except Failed as failed:
+        here.failures.append(failed)
+        raise BuildError(failed) from None
+
+
+def _open(request: Request, entry: Entry, user_file: str | None) -> Any:
+    if request.standalone:
+        return entry.library
+    try:
+        if not request.python_module:
+            import torch
+
+            torch.ops.load_library(entry.library)
+            return entry.library
+        spec = importlib.util.spec_from_file_location(
+            request.name,
+            entry.library,
+            loader=importlib.machinery.ExtensionFileLoader(request.name, entry.library),
+        )
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    except (ImportError, OSError) as error:
+        if _needs_driver(error):
+            return _Absent(request.name)
+        raise diagnose.load_failure(request, entry, error, user_file) from None
+
+
+class _Absent:
+    """A library that needs the GPU driver, on a machine that has none: built, not usable."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __getattr__(self, item: str):
+        raise RuntimeError(f"{self._name} needs the NVIDIA driver (libcuda.so.1), which is absent")
+
+
+def _needs_driver(error: Exception) -> bool:
+    if "libcuda.so.1" not in str(error):
+        return False
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return True
+    return False
+
+
+def _install_cpu() -> None:
+    from harness import simt
+
+    simt.install()
+    extension = _cpp_extension(None)
+    extension.load_inline = simt.load_inline
+    if hasattr(simt, "load"):
+        extension.load = simt.load
+
+
+def _cpp_extension(cuda_home: str | None):
+    """The module to patch; CUDA_HOME set first keeps its import from warning and guessing."""
+    if cuda_home and "torch.utils.cpp_extension" not in sys.modules:
+        os.environ["CUDA_HOME"] = cuda_home
+    import logging
+
+    logger = logging.getLogger("torch.utils.cpp_extension")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # "No CUDA runtime is found": said once, by us, if at all
+    import torch.utils.cpp_extension as extension
+
+    logger.setLevel(level)
+    if cuda_home:
+        extension.CUDA_HOME = cuda_home
+    return extension
+
+
+def _functions(functions) -> dict[str, str]:
+    if functions is None:
+        return {}
+    if isinstance(functions, str):
+        return {functions: functions}
+    if isinstance(functions, list | tuple):
+        return {str(name): str(name) for name in functions}
+    if isinstance(functions, dict):
+        return {str(name): str(text) for name, text in functions.items()}
+    raise ValueError(f"Expected 'functions' to be a list or dict, but was {type(functions)}")
+
+
+def _bindings(functions: dict[str, str], safe: bool) -> list[str]:
+    lines = ["PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {"]
+    for name, text in functions.items():
+        target = f"torch::wrap_pybind_function({name})" if safe else name
+        quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        lines.append(f'm.def("{name}", {target}, "{quoted}");')
+    return [*lines, "}"]
+
+
+def _file(path) -> Source:
+    """A source file, looked for in the current folder and beside the solution."""
+    given = Path(path)
+    beside = Path(_caller() or ".").parent / given
+    found = next((p for p in (given, beside) if p.is_file()), None)
+    if found is None:
+        raise BuildError(
+            Failed(Outcome.DOES_NOT_BUILD, "build", f"load: there is no source file {path}")
+        )
+    text = found.read_bytes().decode("utf-8", "surrogateescape")
+    return Source(found.name, text, str(found.resolve()))
+
+
+def _as_list(value) -> list[str]:
+    if value is None:
+        return []
+    return [str(value)] if isinstance(value, str | os.PathLike) else [str(v) for v in value]
+
+
+def _text(parts: list[str]) -> str:
+    return "\n".join(parts) + "\n"
+
+
+def _caller() -> str | None:
+    """The Python file that called load_inline: the first frame outside this module and torch."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name != __file__ and not re.search(r"[/\\]torch[/\\]|<", name):
+            return name
+        frame = frame.f_back
+    return None
+
+
+def _unsupported(what: str, why: str) -> BuildError:
+    return BuildError(Failed(Outcome.DOES_NOT_BUILD, "build", f"load_inline: {what}: {why}"))
