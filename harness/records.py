@@ -129,6 +129,35 @@ class Stat:
     count: int
 
 
+GRAPH_REPLAY = "graph replay"
+ACTIVITY_RECORDS = "activity records"
+
+
+@dataclass(frozen=True)
+class Raw:
+    """One whole call, microseconds. `call_us`: until the device was idle; `host_us`: until it
+    returned; `late_us`: longest device work seen after the call had ended (0 for an honest one);
+    `threads`: operating system threads it left behind."""
+
+    call_us: float
+    host_us: float
+    late_us: float = 0.0
+    threads: int = 0
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """What an empty kernel costs: whole call, host share, by graph replay (net); two events alone.
+
+    Graph replay times are stated net: the time two neighbouring events take alone is subtracted.
+    """
+
+    call_us: float
+    host_us: float
+    replay_us: float | None = None
+    events_us: float | None = None
+
+
 @dataclass(frozen=True)
 class Timing:
     """One contestant's times for one case; `who`: solution, eager, compile, control, peer:NAME."""
@@ -150,6 +179,7 @@ class Ratio:
     low: float
     high: float
     verdict: str  # faster | same | slower | cannot tell
+    basis: str = "call"  # call | device: which of the two times is compared
 
 
 @dataclass(frozen=True)
@@ -162,6 +192,7 @@ class Bound:
     datasheet_us: float
     limiter: str  # memory | compute
     l2_resident: bool = False
+    least_us: float = 0.0  # nothing is faster: datasheet peak, an L2 of traffic left out
 
 
 @dataclass(frozen=True)
@@ -176,6 +207,8 @@ class Speed:
     launch_us: float | None = None
     launch_bound: bool = False
     warnings: tuple[str, ...] = ()
+    call_ratios: tuple[Ratio, ...] = ()  # whole calls, where `ratios` compares device times
+    control: Timing | None = None  # the solution against itself, gives `noise`
 
     @property
     def of_floor(self) -> float | None:
