@@ -23,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Judge and time inline CUDA solutions. Without a command: evaluate (all ops, all cases).",
 )
-COMMANDS = ("evaluate", "doctor", "lint", "table")
+COMMANDS = ("evaluate", "doctor", "lint", "history", "best", "compare", "table")
 OK, BAD, USAGE, ENVIRONMENT, NEEDS_GPU = range(5)
 
 
@@ -88,16 +88,31 @@ def evaluate(
     plans = plan.plans(request)
     if list_:
         return _list(plans)
+    return _carry_out(plans, json)
+
+
+def _carry_out(plans, json: str | None) -> int:
+    """Evaluate, keep, write, show: in that order, so that nothing shown can be lost."""
     from harness import cache, run
     from harness.report import json_file, progress, terminal
 
     out = terminal.console(stderr=json == "-")
     with progress.shown() as listen:
         reports = run.evaluate(plans, listen, run.run_folder(cache.root()))
+    past = _history()
+    changes = {report.op: past.changes(report) for report in reports}
+    for report in reports:
+        past.add(report)
     if json is not None:
         json_file.write(reports, json)
-    terminal.show(reports, out)
+    terminal.show(reports, out, changes)
     return exit_code(reports)
+
+
+def _history():
+    from harness import cache, history
+
+    return history.History(cache.root() / "history.sqlite")
 
 
 def exit_code(reports: tuple[Report, ...]) -> int:
@@ -153,6 +168,54 @@ def lint(
     for line in lines.lint_lines(one):
         print(line)
     return OK
+
+
+@app.command(name="history")
+def show_history(op: Annotated[str, typer.Argument(help="op whose runs are listed")]) -> int:
+    """List the past runs of an op, newest first."""
+    from harness.report import terminal
+
+    runs = _history().runs(op)
+    if not runs:
+        raise Failed(Outcome.DOES_NOT_LOAD, "history", f"no run of op {op!r} has been kept yet")
+    terminal.show_history(runs, terminal.console())
+    return OK
+
+
+@app.command()
+def best(op: Annotated[str, typer.Argument(help="op whose fastest right source is wanted")]) -> int:
+    """Print the source of the fastest run of an op that had every case right."""
+    found = _history().best(op)
+    if found is None:
+        raise Failed(
+            Outcome.DOES_NOT_LOAD, "history", f"no run of op {op!r} was right and timed as a whole"
+        )
+    run, text = found
+    print(f"run {run.id} of {run.started}: {run.report.solution}", file=sys.stderr)
+    print(text, end="")
+    return OK
+
+
+@app.command()
+def compare(
+    op: Annotated[str, typer.Argument(help="op both files solve")],
+    first: Annotated[str, typer.Argument(help="a solution file")],
+    second: Annotated[str, typer.Argument(help="the file it is compared with")],
+    case: Annotated[list[str] | None, typer.Option(help="only this case (repeatable)")] = None,
+    device: Annotated[str | None, typer.Option(help="cuda or cuda:N")] = None,
+) -> int:
+    """Measure two solution files side by side, sample by sample, on a GPU."""
+    import dataclasses
+
+    chosen = driver.choose(device)
+    if chosen == "cpu":
+        raise Failed(
+            Outcome.ENVIRONMENT, "device", "compare measures times and needs a GPU; there is none"
+        )
+    request = plan.Request(ops=(op,), cases=tuple(case or ()), solution=first, device=chosen)
+    plan.plans(dataclasses.replace(request, solution=second))  # says what is wrong with it
+    plans = tuple(dataclasses.replace(p, peers=(second,)) for p in plan.plans(request))
+    return _carry_out(plans, None)
 
 
 @app.command()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from harness.history import Change, Run
 from harness.records import Outcome, Report
-from harness.report.rows import COLUMNS, Row, rows
+from harness.report.rows import COLUMNS, Row, microseconds, rows
 
 # Least useful first: what a narrow terminal loses.
 DROP_ORDER = ("compile µs", "worst error", "eager µs", "of floor", "speed-up", "kernel µs")
@@ -25,12 +27,16 @@ def console(stderr: bool = False) -> Console:
     return made
 
 
-def show(reports: tuple[Report, ...], out: Console) -> None:
+def show(
+    reports: tuple[Report, ...], out: Console, changes: dict[str, tuple[Change, ...]] | None = None
+) -> None:
     """Everything a person reads after a run; the last line says what to do next."""
     lines = rows(reports)
     out.print(_heading(reports))
     out.print(_table(lines, out.width))
     _messages(reports, lines, out)
+    _peers(reports, out)
+    _changes(changes or {}, out)
     _resources(reports, out)
     _notes(reports, out)
     out.print(closing(reports))
@@ -123,6 +129,55 @@ def _messages(reports: tuple[Report, ...], lines: tuple[Row, ...], out: Console)
                 out.print(Text(f"    full log: {failure.log}"))
         if report.stdout and not report.ok:
             out.print(Text(f"{report.op} printed: {report.stdout[:500].strip()}", style="dim"))
+
+
+def _peers(reports: tuple[Report, ...], out: Console) -> None:
+    """One line for each peer of each case: its time, and how the solution compares."""
+    for report in reports:
+        for case in report.cases:
+            for timing in case.speed.rivals if case.speed else ():
+                if timing.who in ("eager", "compile"):
+                    continue
+                where = f"{report.op}/{case.case.label}: {timing.who}"
+                ratio = next((r for r in case.speed.ratios if r.rival == timing.who), None)
+                if ratio is None:
+                    out.print(Text(f"{where} not timed: {timing.not_timed}", style="dim"))
+                    continue
+                out.print(
+                    f"{where} {microseconds(timing)} µs, solution {ratio.median:.2f}x "
+                    f"[{ratio.low:.2f}, {ratio.high:.2f}] {ratio.verdict}"
+                )
+
+
+def _changes(changes: dict[str, tuple[Change, ...]], out: Console) -> None:
+    """What moved since the last run of the same case on the same device."""
+    for op, moved in changes.items():
+        told = [c for c in moved if c.verdict != "same"]
+        for change in told:
+            out.print(
+                f"{op}/{change.label}: {change.verdict} than the run before, "
+                f"{change.before.median_us:.2f} to {change.now.median_us:.2f} µs"
+                if change.verdict in ("faster", "slower")
+                else f"{op}/{change.label}: cannot tell whether it changed since the run before"
+            )
+        if moved and not told:
+            out.print(Text(f"{op}: the same as the run before", style="dim"))
+
+
+def show_history(runs: tuple[Run, ...], out: Console) -> None:
+    """Past runs, newest first: number, when, verdict, geometric mean of the kernel's times."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("run", "started", "device", "right", "kernel µs (geomean)", "source"):
+        table.add_column(name, justify="right" if name in ("run", "right") else "left")
+    for run in runs:
+        cases = run.report.cases
+        right = sum(c.outcome is Outcome.CORRECT for c in cases)
+        stats = [c.speed.solution.device or c.speed.solution.call for c in cases if c.speed]
+        mean = math.exp(sum(math.log(s.median_us) for s in stats) / len(stats)) if stats else None
+        place = run.report.environment.gpu or run.report.environment.device
+        cells = (str(run.id), run.started, place, f"{right}/{len(cases)}")
+        table.add_row(*cells, f"{mean:.2f}" if mean else "–", run.source_hash[:10])
+    out.print(table)
 
 
 def _resources(reports: tuple[Report, ...], out: Console) -> None:

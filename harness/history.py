@@ -1,0 +1,183 @@
+"""Every run kept: report, source and where it ran, in one SQLite file of the cache folder.
+
+Write-ahead logging makes it safe to be killed at any time and to run twice at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.records import CaseReport, Report, Stat, from_dict, to_dict
+
+SCHEMA = """
+create table if not exists sources (hash text primary key, text text not null);
+create table if not exists runs (
+    id integer primary key,
+    started text not null,
+    op text not null,
+    gpu text not null,
+    reference text not null,
+    source text not null references sources (hash),
+    ok integer not null,
+    report text not null
+);
+create index if not exists runs_of_op on runs (op, gpu, id);
+"""
+WAIT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """One report of the past and the source that was judged."""
+
+    id: int
+    started: str
+    source_hash: str
+    report: Report
+
+
+@dataclass(frozen=True)
+class Change:
+    """A case's device time (whole call where there is none) against the run before."""
+
+    label: str
+    before: Stat
+    now: Stat
+    noise: float
+
+    @property
+    def ratio(self) -> float:
+        """Above 1: faster than before."""
+        return self.before.median_us / self.now.median_us
+
+    @property
+    def verdict(self) -> str:
+        """faster, slower, same or cannot tell, from the two intervals and the noise floor."""
+        low = self.before.low_us / self.now.high_us / (1 + self.noise)
+        high = self.before.high_us / self.now.low_us * (1 + self.noise)
+        if low > 1:
+            return "faster"
+        if high < 1:
+            return "slower"
+        return "same" if high - low < 0.1 else "cannot tell"
+
+
+@dataclass(frozen=True)
+class History:
+    """The file; opened for each call, so that no lock is ever held between calls."""
+
+    path: Path
+
+    def add(self, report: Report) -> int:
+        """Keep a report with the text of its solution; returns the run's number."""
+        text = _read(report.solution)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        row = (
+            report.started,
+            report.op,
+            _place(report),
+            _digest(report.reference),
+            digest,
+            report.ok,
+            json.dumps(to_dict(report)),
+        )
+        with self._open() as db:
+            db.execute("insert or ignore into sources values (?, ?)", (digest, text))
+            return db.execute(
+                "insert into runs (started, op, gpu, reference, source, ok, report)"
+                " values (?, ?, ?, ?, ?, ?, ?)",
+                row,
+            ).lastrowid
+
+    def runs(self, op: str, limit: int = 20) -> tuple[Run, ...]:
+        """The newest runs of an op, newest first."""
+        with self._open() as db:
+            found = db.execute(
+                "select id, started, source, report from runs where op = ?"
+                " order by id desc limit ?",
+                (op, limit),
+            ).fetchall()
+        return tuple(Run(i, at, h, from_dict(Report, json.loads(r))) for i, at, h, r in found)
+
+    def changes(self, report: Report) -> tuple[Change, ...]:
+        """Each timed case against the last timed run of the same case, reference and place."""
+        past = self._past(report)
+        found = []
+        for case in report.cases:
+            now, before = _time(case), past.get(case.case.label)
+            if now is not None and before is not None:
+                found.append(Change(case.case.label, before, now, case.speed.noise or 0.0))
+        return tuple(found)
+
+    def best(self, op: str) -> tuple[Run, str] | None:
+        """The right run with the least geometric mean of device times, and its source."""
+        right = [run for run in self.runs(op, 100_000) if run.report.ok]
+        timed = [run for run in right if all(_time(c) for c in run.report.cases)]
+        most = max((len(run.report.cases) for run in timed), default=0)
+        timed = [run for run in timed if len(run.report.cases) == most]
+        if not timed:
+            return None
+        winner = min(timed, key=_product)
+        with self._open() as db:
+            (text,) = db.execute(
+                "select text from sources where hash = ?", (winner.source_hash,)
+            ).fetchone()
+        return winner, text
+
+    def _past(self, report: Report) -> dict[str, Stat]:
+        with self._open() as db:
+            found = db.execute(
+                "select report from runs where op = ? and gpu = ? and reference = ?"
+                " order by id desc limit 50",
+                (report.op, _place(report), _digest(report.reference)),
+            ).fetchall()
+        past: dict[str, Stat] = {}
+        for (text,) in found:
+            for case in from_dict(Report, json.loads(text)).cases:
+                if case.speed is not None and _time(case) is not None:
+                    past.setdefault(case.case.label, _time(case))
+        return past
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        db = sqlite3.connect(self.path, timeout=WAIT_S)
+        try:
+            db.execute("pragma journal_mode = wal")
+            with db:
+                db.executescript(SCHEMA)
+                yield db
+        finally:
+            db.close()
+
+
+def _product(run: Run) -> float:
+    product = 1.0
+    for case in run.report.cases:
+        product *= _time(case).median_us
+    return product
+
+
+def _time(case: CaseReport) -> Stat | None:
+    return (case.speed.solution.device or case.speed.solution.call) if case.speed else None
+
+
+def _place(report: Report) -> str:
+    return report.environment.gpu or report.environment.device
+
+
+def _digest(path: str) -> str:
+    return hashlib.sha256(_read(path).encode()).hexdigest()
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8-sig", errors="replace")
+    except OSError:
+        return ""
