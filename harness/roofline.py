@@ -113,7 +113,7 @@ def _kept(path: Path, uuid: str) -> DeviceFacts | None:
     """Facts of an earlier run; None when there are none, or they are another device's."""
     try:
         found = from_dict(DeviceFacts, json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, AttributeError):
         return None
     return found if found.uuid == uuid and found.copy_gbs > 0 else None
 

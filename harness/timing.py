@@ -6,45 +6,23 @@ import dataclasses
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
-from harness import intervals
+from harness import intervals, sampling
 from harness.records import (
-    ACTIVITY_RECORDS,
-    GRAPH_REPLAY,
     Bound,
     Failed,
     Outcome,
     Overhead,
     Ratio,
-    Raw,
     Speed,
     Timing,
 )
+from harness.sampling import Contestant, Control, Samples
 
 BUDGET_S = 0.6
-METHODS = (GRAPH_REPLAY, ACTIVITY_RECORDS)
 LATE_US = 10.0  # device work this long after the end of a call is not an interrupt
-
-
-class Contestant(Protocol):
-    """One implementation, called with fresh inputs for every sample; its outputs are verified.
-
-    `who`: solution, eager, compile, control, peer:NAME. A sample that cannot be had raises Failed.
-    """
-
-    who: str
-
-    def sample_call(self) -> Raw:
-        """One whole call."""
-
-    def sample_device(self, method: str) -> float | str | None:
-        """Device time in microseconds by `method` (GRAPH_REPLAY or ACTIVITY_RECORDS).
-
-        A string says why this contestant has none by that method, None that this one sample
-        was void.
-        """
 
 
 class Watch(Protocol):
@@ -69,41 +47,6 @@ class Conditions:
     now: Callable[[], float] = time.perf_counter
 
 
-@dataclass
-class _Samples:
-    """What one contestant gave; lists are parallel to the rounds, None where there is no value."""
-
-    contestant: Contestant
-    calls: list[Raw | None] = field(default_factory=list)
-    device: list[float | None] = field(default_factory=list)
-    method: str = ""
-    no_device: str = ""
-    not_timed: str = ""
-
-    @property
-    def who(self) -> str:
-        return self.contestant.who
-
-    def column(self, basis: str) -> list[float | None]:
-        if basis == "device":
-            return self.device
-        return [raw and raw.call_us for raw in self.calls]
-
-
-@dataclass(frozen=True)
-class _Control:
-    """The solution once more, under another name."""
-
-    solution: Contestant
-    who: str = "control"
-
-    def sample_call(self) -> Raw:
-        return self.solution.sample_call()
-
-    def sample_device(self, method: str) -> float | str | None:
-        return self.solution.sample_device(method)
-
-
 def measure(
     contestants: Sequence[Contestant],
     bound: Bound | None,
@@ -118,13 +61,13 @@ def measure(
     device can be; a rival's failure is in its Timing.
     """
     rng, conditions = rng or random.Random(), conditions or Conditions()
-    everyone = [_Samples(c) for c in contestants]
+    everyone = [Samples(c) for c in contestants]
     solution = next(s for s in everyone if s.who == "solution")
     if all(s.who != "control" for s in everyone):
-        everyone.append(_Samples(_Control(solution.contestant)))
+        everyone.append(Samples(Control(solution.contestant)))
+    sampling.warm_up(everyone, conditions.warm_up)
+    sampling.choose_method(everyone)
     end = conditions.now() + budget_s
-    _warm_up(everyone, conditions.warm_up)
-    _choose_method(everyone)
     _sample(everyone, end, budget_s, rng, conditions)
     for samples in everyone:
         _refuse_late_work(samples)
@@ -133,38 +76,8 @@ def measure(
     return speed
 
 
-def _warm_up(everyone: list[_Samples], times: int) -> None:
-    """The same path as a sample's; first calls load modules and fill allocators."""
-    for samples in everyone:
-        for _ in range(times):
-            _guard(samples, samples.contestant.sample_call)
-
-
-def _choose_method(everyone: list[_Samples]) -> None:
-    """One method of device time for all: the first that everyone has, else the solution's.
-
-    Times by different methods are never compared.
-    """
-    timed = [s for s in everyone if not s.not_timed]
-    reasons: dict[str, dict[str, str]] = {}
-    for method in METHODS:
-        answers = {s.who: _guard(s, s.contestant.sample_device, method) for s in timed}
-        reasons[method] = {who: a for who, a in answers.items() if isinstance(a, str)}
-        if not reasons[method]:
-            break
-    complete = [m for m in reasons if not reasons[m]]
-    possible = [m for m in reversed(list(reasons)) if "solution" not in reasons[m]]
-    chosen = next(iter(complete + possible), "")
-    for samples in timed:
-        why = reasons.get(chosen, {}).get(samples.who, "")
-        if not chosen:
-            why = "; ".join(r[samples.who] for r in reasons.values() if samples.who in r)
-        samples.method = "" if why else chosen
-        samples.no_device = why
-
-
 def _sample(
-    everyone: list[_Samples],
+    everyone: list[Samples],
     end: float,
     budget_s: float,
     rng: random.Random,
@@ -174,7 +87,7 @@ def _sample(
     latest = end + (conditions.overrun - 1) * budget_s
     look_at = conditions.least_rounds
     for count in range(1, conditions.most_rounds + 1):
-        _round(everyone, rng)
+        sampling.one_round(everyone, rng)
         now = conditions.now()
         if now > (end if count >= conditions.least_rounds else latest):
             break
@@ -188,59 +101,21 @@ def _sample(
         conditions.watch.look()
 
 
-def _round(everyone: list[_Samples], rng: random.Random) -> None:
-    for samples in everyone:
-        samples.calls.append(None)
-        samples.device.append(None)
-    turns = [(s, kind) for s in everyone if not s.not_timed for kind in ("call", "device")]
-    rng.shuffle(turns)
-    for samples, kind in turns:
-        if samples.not_timed:
-            continue
-        if kind == "call":
-            samples.calls[-1] = _guard(samples, samples.contestant.sample_call)
-        elif samples.method:
-            value = _guard(samples, samples.contestant.sample_device, samples.method)
-            if isinstance(value, str):
-                samples.method, samples.no_device = "", value
-            else:
-                samples.device[-1] = value
-
-
-def _guard(samples: _Samples, function, *arguments):
-    """A rival's failure becomes its `not_timed`; the solution's is raised."""
-    try:
-        return function(*arguments)
-    except Failed as failed:
-        if samples.who in ("solution", "control"):
-            raise
-        samples.not_timed = failed.failure.message
-        return None
-
-
-def _known(everyone: list[_Samples], width: float) -> bool:
+def _known(everyone: list[Samples], width: float) -> bool:
     """Whether each speed-up that will be shown has an interval within ± width."""
     solution = next(s for s in everyone if s.who == "solution")
     for rival in everyone:
         if rival is solution or rival.not_timed:
             continue
         for basis in ("call", "device"):
-            pairs = _pairs(solution, rival, basis)
+            pairs = sampling.pairs(solution, rival, basis)
             ratio = intervals.paired_ratio(rival.who, pairs, None, basis)
             if ratio is not None and intervals.half_width(ratio.low, ratio.high) > width:
                 return False
     return True
 
 
-def _pairs(solution: _Samples, rival: _Samples, basis: str) -> list[tuple[float, float]]:
-    """Both times of every round that has both."""
-    if basis == "device" and not (solution.method and solution.method == rival.method):
-        return []
-    both = zip(solution.column(basis), rival.column(basis), strict=True)
-    return [(ours, theirs) for ours, theirs in both if ours is not None and theirs is not None]
-
-
-def _refuse_late_work(samples: _Samples) -> None:
+def _refuse_late_work(samples: Samples) -> None:
     """A call whose device work goes on after it has ended is timed as less than it takes."""
     calls = [raw for raw in samples.calls if raw is not None]
     late = [raw.late_us for raw in calls if raw.late_us > LATE_US]
@@ -268,7 +143,7 @@ def _refuse_impossible(speed: Speed) -> None:
     )
 
 
-def _reduce(everyone: list[_Samples], bound: Bound | None, conditions: Conditions) -> Speed:
+def _reduce(everyone: list[Samples], bound: Bound | None, conditions: Conditions) -> Speed:
     solution = next(s for s in everyone if s.who == "solution")
     control = next(s for s in everyone if s.who == "control")
     rivals = [s for s in everyone if s is not solution and s is not control]
@@ -294,19 +169,19 @@ def _reduce(everyone: list[_Samples], bound: Bound | None, conditions: Condition
 
 def _ratios(solution, rivals, basis, noises) -> tuple[Ratio, ...]:
     found = (
-        intervals.paired_ratio(r.who, _pairs(solution, r, basis), noises[basis], basis)
+        intervals.paired_ratio(r.who, sampling.pairs(solution, r, basis), noises[basis], basis)
         for r in rivals
         if not r.not_timed
     )
     return tuple(r for r in found if r is not None)
 
 
-def _noise(solution: _Samples, control: _Samples, basis: str) -> float | None:
-    ratio = intervals.paired_ratio("control", _pairs(solution, control, basis), None, basis)
+def _noise(solution: Samples, control: Samples, basis: str) -> float | None:
+    ratio = intervals.paired_ratio("control", sampling.pairs(solution, control, basis), None, basis)
     return None if ratio is None else intervals.noise_of(ratio.low, ratio.high)
 
 
-def _timing(samples: _Samples) -> Timing:
+def _timing(samples: Samples) -> Timing:
     if samples.not_timed:
         return Timing(samples.who, not_timed=samples.not_timed)
     calls = [raw for raw in samples.calls if raw is not None]
