@@ -116,10 +116,10 @@ class Clock:
                 recorder.take()
                 result = fn()
                 self._wait()
-                if keep is not None:
-                    keep(result)
-                    self._wait()
-                return recorder.take()
+                records = recorder.take()
+            if keep is not None:
+                keep(result)
+            return records
         except RuntimeError as error:
             if "CUDA error" in str(error):
                 raise

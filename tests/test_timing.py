@@ -1,11 +1,11 @@
 import random
 
 import pytest
+from fakes import FakeClock, FakeContestant
 
 from harness import timing
 from harness.records import ACTIVITY_RECORDS, GRAPH_REPLAY, Bound, Failed, Outcome, Overhead
 from harness.timing import Conditions
-from fakes import FakeClock, FakeContestant
 
 
 def run(*contestants, clock=None, seed=1, bound=None, budget_s=0.6, **conditions):
