@@ -157,6 +157,7 @@ def overheads(clock, context):
         ("two neighbouring events (subtracted)", found.events_us),
         ("graph replay of an empty kernel, net", found.replay_us),
         ("activity record of an empty kernel", activity_us(clock, spin(0), 31)),
+        ("whole call, activity records used before", call_us(clock, spin(0), 51)),
         ("ncu, empty kernel", context["ncu"].get("spin 0")),
         ("KernelBench's events, empty kernel", other_clocks.kernelbench(spin(0))),
         ("do_bench, empty kernel", other_clocks.do_bench(spin(0))),
@@ -349,7 +350,7 @@ def hidden_work(clock, context):
             fn()
 
     def thread():
-        worker = threading.Thread(target=lambda: (time.sleep(50e-6), fn()))
+        worker = threading.Thread(target=lambda: (time.sleep(20e-6), fn()))
         worker.start()
 
     rows = []

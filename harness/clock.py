@@ -175,6 +175,8 @@ class _Gpu:
         self._use = torch.cuda.stream
         self._graph, self._capturing = torch.cuda.CUDAGraph, torch.cuda.graph
         self._sleep, self._sum = torch._C._cuda_sleep, torch.sum
+        self._random = torch.cuda.default_generators[self._index]
+        self._new_generator = torch.Generator
         self._new_pool = torch.cuda.graph_pool_handle
         self._end_pool = getattr(torch._C, "_cuda_endAllocateToPool", None)
         self.runtime = cudart.Runtime()
@@ -209,6 +211,7 @@ class _Gpu:
             fn()
         self.runtime.synchronize()
         graph, pool = self._graph(keep_graph=True), self._new_pool()
+        seed = self._random.initial_seed(), self._random.get_offset()
         try:
             # The outer `use` restores the stream that a failed capture leaves current.
             with warnings.catch_warnings(), self._use(self._stream):
@@ -220,31 +223,38 @@ class _Gpu:
                 return "the captured call put no work on the device"
             graph.instantiate()
         except RuntimeError as error:
-            return self._not_captured(error, pool)
+            return self._not_captured(error, pool, seed)
         replay = Replay(graph, output, nodes)
         replay.block = self._block_for(replay)
         return replay
 
-    def _not_captured(self, error: RuntimeError, pool) -> str:
-        """The reason of a failed capture; an error that outlives it is raised by the wait."""
+    def _not_captured(self, error: RuntimeError, pool, seed: tuple[int, int]) -> str:
+        """The reason of a failed capture; an error that outlives it is raised by the wait.
+
+        torch leaves its allocator and its generator as if the capture went on: both are ended.
+        """
         self.runtime.clear_error()
         if self._end_pool is not None:
             with contextlib.suppress(RuntimeError):  # already ended, where torch did it
                 self._end_pool(self._index, pool)
+        generator = self._new_generator(f"cuda:{self._index}")
+        generator.manual_seed(seed[0])
+        generator.set_offset(seed[1])
+        self._random.graphsafe_set_state(generator.graphsafe_get_state())
         cause = error.__context__ or error
         self.runtime.synchronize()
         return f"not capturable: {str(cause).strip().splitlines()[0]}"
 
     def _block_for(self, replay: Replay) -> int:
         """Cycles for which to hold the stream so that the host can queue this graph; warms up."""
-        slowest = 0
-        for _ in range(4):
+        took_ns = 0
+        for _ in range(4):  # the first uploads the graph; the last counts
             start = time.perf_counter_ns()
             with self._use(self._stream):
                 replay.graph.replay()
-            slowest = time.perf_counter_ns() - start
+            took_ns = time.perf_counter_ns() - start
             self.runtime.synchronize()
-        return min(max(BLOCK_CYCLES, 6 * slowest), LONGEST_BLOCK)
+        return min(max(BLOCK_CYCLES, 6 * took_ns), LONGEST_BLOCK)
 
     def time_replay(self, replay: Replay) -> float | None:
         gross = self._between_events(replay.graph.replay, replay.block)

@@ -146,6 +146,7 @@ def test_a_host_synchronisation_is_not_capturable_and_leaves_the_device_usable(c
     assert isinstance(why, str)
     assert why.startswith("not capturable: ")
     assert torch.ones(1 << 20, device="cuda").sum().item() == 1 << 20
+    assert torch.rand(3, device="cuda").shape == (3,)
     assert torch.cuda.current_stream() == torch.cuda.default_stream()
     assert 1 < clock.sample_activity(lambda: float(x.sum())) < 100
     replay = clock.capture(lambda: x + 1)
