@@ -1,0 +1,219 @@
+"""Answers the judge's requests, one at a time: load, build, call, time, hand back."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+
+import torch
+
+from harness import candidate_memory, candidate_model, candidate_watch, wire, wire_memory
+from harness.candidate_call import Call
+from harness.candidate_memory import Inputs
+from harness.candidate_result import Result
+from harness.candidate_time import Stopwatch
+
+
+class Server:
+    """State of one candidate process. Every request gets one answer that repeats its id."""
+
+    def __init__(self, channel: wire.Channel, role: str, device: str):
+        self.channel, self.role, self.device = channel, role, torch.device(device)
+        self.cuda = wire_memory.CudaRuntime() if self.device.type == "cuda" else None
+        if self.cuda:
+            torch.cuda.set_device(self.device)
+        self.inbox = self.outbox = None
+        self.path = ""
+        self.kind: type | None = None
+        self.models: dict[str, torch.nn.Module] = {}
+        self.call: Call | None = None
+        self.held: Result | None = None
+        self.watch = Stopwatch(device)
+        self.flags = candidate_watch.snapshot()
+        self.handlers: dict[str, Callable[[dict, list[int]], dict]] = {
+            "boxes": self._boxes,
+            "load": self._load,
+            "model": self._model,
+            "weights": self._weights,
+            "call": self._call,
+            "held": self._held,
+            "time": self._time,
+            "batch": self._batch,
+        }
+
+    def announce(self, in_force: tuple[str, ...]) -> None:
+        self.channel.send({"ready": True, "sandbox": list(in_force), "pid": os.getpid()})
+
+    def serve(self) -> int:
+        while True:
+            try:
+                message, fds = self.channel.receive()
+            except wire.Closed:
+                return 0
+            if message["do"] == "quit":
+                return 0
+            try:
+                answer = self.handlers[message["do"]](message, fds)
+            except BaseException as error:  # sys.exit() and KeyboardInterrupt are answers too
+                answer = {"error": candidate_model.describe(error, self.path)}
+            answer["id"] = message["id"]
+            with contextlib.suppress(wire.Closed):
+                self.channel.send(answer)
+
+    def _boxes(self, message: dict, fds: list[int]) -> dict:
+        """Map the mailboxes that the judge made."""
+        for old in (self.inbox, self.outbox):
+            if old is not None:
+                old.close()
+        fds = list(fds)
+        made = []
+        for told in (message["inbox"], message["outbox"]):
+            if told["kind"] == "ipc":
+                handle = bytes.fromhex(told["handle"])
+                made.append(wire_memory.DeviceBox(told["nbytes"], self.cuda, self.device, handle))
+            else:
+                made.append(wire_memory.HostBox(told["nbytes"], fds.pop(0), self.cuda))
+        self.inbox, self.outbox = made
+        return {}
+
+    def _load(self, message: dict, fds: list[int]) -> dict:
+        self.path = message["path"]
+        self.watch.prepare()
+        self.kind = candidate_model.load(self.path, self.role, str(self.device))
+        return {"changes": self._changes()}
+
+    def _model(self, message: dict, fds: list[int]) -> dict:
+        """Build an instance and, for one known by name, keep it; the compiled one wraps it."""
+        arguments = Inputs(message, torch.device("cpu"))
+        if self.inbox is not None:
+            arguments.fill(self.inbox.bytes)
+            self._settle()
+        self.call = None
+        model = candidate_model.build(
+            self.kind, arguments.values, message["seed"], str(self.device)
+        )
+        self.models = {"plain": model}
+        self._settle()
+        return {"state": candidate_model.state(model)}
+
+    def _weights(self, message: dict, fds: list[int]) -> dict:
+        values = Inputs(message, self.device)
+        values.fill(self.inbox.bytes)
+        candidate_model.assign(self.models["plain"], values.values)
+        self._settle()
+        return {}
+
+    def _pick(self, name: str) -> Callable:
+        if name == "compile" and name not in self.models:
+            self.models[name] = torch.compile(self.models["plain"])
+        return self.models[name]
+
+    def _call(self, message: dict, fds: list[int]) -> dict:
+        """One call: inputs in, result and what became of the inputs out."""
+        if message.get("hold"):
+            self.held = self.call.result if self.call else None
+        elif not message.get("reuse"):
+            self.held = None
+        call = self._arguments(message)
+        earlier = self.held
+        sizes = message.get("expect", [])
+        threads = candidate_watch.threads()
+        with self._stream(message.get("stream", False)):
+            call.inputs.fill(self.inbox.bytes)
+            candidate_memory.poison(sizes, self.device)
+            call.run()
+            leaves = call.result.write(self.outbox.bytes)
+        self._settle()
+        call.inputs.give_back(self.inbox.bytes)
+        facts = call.result.facts(call.inputs, earlier)
+        answer = {
+            "result": call.result.tree,
+            "leaves": [{**leaf, "facts": f} for leaf, f in zip(leaves, facts, strict=True)],
+            "grads": call.gradients_at(self.outbox.bytes, leaves),
+            "guards": call.inputs.broken_guards(),
+            "threads": candidate_watch.threads() - threads,
+            "changes": self._changes(),
+            **_simt_report(),
+        }
+        self._settle()
+        return answer
+
+    def _arguments(self, message: dict) -> Call:
+        """A fresh Call, or the last one's storages with the new contents to come."""
+        model = self._pick(message.get("which", "plain"))
+        old = self.call
+        if message.get("reuse") and old is not None and old.inputs.fits(message):
+            self.call = Call(model, old.inputs, message)
+        else:
+            self.call = Call(model, Inputs(message, self.device), message)
+        return self.call
+
+    def _stream(self, other: bool):
+        """A stream of its own that is busy at first: work put elsewhere will run too early."""
+        if not other or self.cuda is None:
+            return contextlib.nullcontext()
+        stream = torch.cuda.Stream(self.device)
+        context = torch.cuda.stream(stream)
+        with context:
+            torch.cuda._sleep(20_000_000)  # about 10 ms
+        return context
+
+    def _held(self, message: dict, fds: list[int]) -> dict:
+        """The result that was held across a later call, as it is now."""
+        leaves = self.held.write(self.outbox.bytes) if self.held else []
+        self._settle()
+        return {"leaves": leaves}
+
+    def _time(self, message: dict, fds: list[int]) -> dict:
+        call = self._arguments(message) if "tree" in message else self.call
+        if "tree" in message:
+            call.inputs.fill(self.inbox.bytes)
+            candidate_memory.poison(message.get("expect", []), self.device)
+        answer = self.watch.time(message["how"], call, self.outbox.bytes)
+        self._settle()
+        return answer
+
+    def _batch(self, message: dict, fds: list[int]) -> dict:
+        """Back-to-back calls over several inputs, started by the judge's own clock."""
+        step = message["step"]
+        if step == "add":
+            call = Call(self._pick("plain"), Inputs(message, self.device), message)
+            call.inputs.fill(self.inbox.bytes)
+            self._settle()
+            self.watch.queue(call, message["first"])
+            return {}
+        if step == "run":
+            self.watch.run_queue(message["times"], self._settle)
+            return {}
+        call = self.watch.queued(message["index"])
+        leaves = call.result.write(self.outbox.bytes)
+        self._settle()
+        return {"result": call.result.tree, "leaves": [{**leaf, "facts": {}} for leaf in leaves]}
+
+    def _settle(self) -> None:
+        """Wait for all streams. Raises RuntimeError with the error of a launch nobody checked."""
+        if self.cuda:
+            error = self.cuda.synchronize()
+            if error:
+                raise RuntimeError(f"CUDA error: {error}")
+
+    def _changes(self) -> list[str]:
+        now = candidate_watch.snapshot()
+        found = candidate_watch.changes(self.flags, now)
+        self.flags = now
+        return found
+
+
+def _simt_report() -> dict:
+    """Kernels that ran on the CPU execution since the last call, and what it found in them."""
+
+    simt = sys.modules.get("harness.simt")
+    if simt is None or "harness.simt.runtime" not in sys.modules:
+        return {"kernels": 0, "findings": []}
+    found = [
+        {"severity": f.severity, "kind": f.kind, "message": f.message, "line": f.line}
+        for f in simt.findings()
+    ]
+    return {"kernels": simt.kernels_run(), "findings": found[:50]}

@@ -1,0 +1,211 @@
+"""The trusted side: judge one solution against one reference, and write exactly one Report.
+
+python -m harness.judge PLAN.json REPORT.json   ("-" for PLAN.json: standard input)
+The Report is rewritten after each case; progress is JSON lines {"text": ...} on standard output.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import platform
+import secrets
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from harness import sandbox_confine
+from harness.records import (
+    Case,
+    CaseReport,
+    Environment,
+    Failed,
+    Failure,
+    Outcome,
+    Plan,
+    Report,
+    from_dict,
+    to_dict,
+)
+
+HARNESS = Path(__file__).resolve().parent
+GIVE_UP_AFTER = 2  # cases that timed out
+
+
+def main(arguments: list[str]) -> int:
+    plan_file, report_file = arguments
+    sandbox_confine.hide()
+    text = sys.stdin.read() if plan_file == "-" else Path(plan_file).read_text(encoding="utf-8")
+    plan = from_dict(Plan, json.loads(text))
+    writer = Writer(plan, Path(report_file))
+    writer.write()
+    before = fingerprint(plan)
+    try:
+        evaluate(plan, writer)
+    except Failed as failed:
+        writer.change(failure=failed.failure)
+    except Exception as error:
+        writer.change(failure=_internal(plan, error))
+    changed = sorted(path for path, digest in fingerprint(plan).items() if before[path] != digest)
+    if changed:
+        writer.change(failure=_tampered(plan, changed))
+    writer.finish()
+    return 0
+
+
+class Writer:
+    """The one Report of this process. The seed stays out of the file until no candidate lives."""
+
+    def __init__(self, plan: Plan, path: Path):
+        self.path, self.plan, self.seed = path, plan, None
+        self.report = Report(op=plan.op, reference=plan.reference, solution=plan.solution)
+
+    def say(self, text: str) -> None:
+        print(json.dumps({"text": text}), flush=True)
+
+    def change(self, **fields) -> None:
+        self.report = dataclasses.replace(self.report, **fields)
+        self.write()
+
+    def add(self, case: CaseReport) -> None:
+        self.change(cases=(*self.report.cases, case))
+
+    def write(self) -> None:
+        """Whole or not at all."""
+        scratch = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        scratch.write_text(json.dumps(to_dict(self.report), indent=1), encoding="utf-8")
+        os.replace(scratch, self.path)
+
+    def finish(self) -> None:
+        """Now that no candidate can read it: the seed, and how to run each failing case again."""
+        cases = tuple(self._with_rerun(case) for case in self.report.cases)
+        self.change(seed=self.seed, cases=cases)
+
+    def _with_rerun(self, case: CaseReport) -> CaseReport:
+        if case.check is None or case.check.ok or self.seed is None:
+            return case
+        files = f"{self.plan.op} --case {json.dumps(case.case.name)}"
+        hint = f" Rerun: python run_eval.py {files} --seed {self.seed}"
+        check = dataclasses.replace(case.check, message=case.check.message + "." + hint)
+        return dataclasses.replace(case, check=check)
+
+
+def evaluate(plan: Plan, writer: Writer) -> None:
+    """Load the reference, then check and time case after case."""
+    writer.say("loading the reference")
+    from harness import judge_remote, problem
+    from harness.judge_session import Session
+
+    writer.seed = secrets.randbits(32) if plan.seed is None else plan.seed
+    reference = problem.load(plan.reference)
+    place = judge_remote.place(plan.device)
+    session = Session(plan, reference, place, writer.seed, writer.say)
+    writer.change(environment=environment(plan, place.notes), notes=reference.notes)
+    try:
+        for index, case in enumerate(plan.cases):
+            writer.say(f"{case.label} ({index + 1} of {len(plan.cases)})")
+            started = time.monotonic()
+            row = judge_case(session, case, writer.report.cases)
+            row = dataclasses.replace(row, seconds=round(time.monotonic() - started, 3))
+            writer.add(row)
+            if row.failure is not None and row.failure.outcome in WHOLE_FILE and index == 0:
+                writer.change(failure=row.failure, cases=())
+                break
+    finally:
+        session.close()
+        _conclude(session, writer, place)
+
+
+# Outcomes that hold for the file, whichever case showed them first.
+WHOLE_FILE = (Outcome.DOES_NOT_LOAD, Outcome.DOES_NOT_BUILD, Outcome.ENVIRONMENT)
+
+
+def judge_case(session, case: Case, earlier: tuple[CaseReport, ...]) -> CaseReport:
+    """One row, whatever happens."""
+    from harness import judge_timing
+    from harness.judge_trials import Trials
+
+    slow = sum(row.outcome is Outcome.TIMED_OUT for row in earlier)
+    if session.out_of_time() or slow >= GIVE_UP_AFTER:
+        why = f"{slow} cases before it timed out" if slow else "the run's time was used up"
+        skipped = Failure(Outcome.SKIPPED, "judge", f"{session.plan.op}/{case.label}: {why}")
+        return CaseReport(case, failure=skipped)
+    try:
+        check, labels = Trials(session, case).run()
+    except Failed as failed:
+        return CaseReport(case, failure=_placed(session, case, failed.failure))
+    row = CaseReport(case, check=check, labels=labels)
+    return judge_timing.add(session, row) if check.ok else row
+
+
+def _placed(session, case: Case, failure: Failure) -> Failure:
+    """The failure of a case, with the kernel's name where a blocking re-run tells it."""
+    if failure.stage.endswith(":cuda"):
+        from harness import judge_crash
+
+        failure = judge_crash.name_kernel(session, case, failure)
+    place = f"{session.plan.op}/{case.label}"
+    if not failure.message.startswith(place):
+        failure = dataclasses.replace(failure, message=f"{place}: {failure.message}")
+    return dataclasses.replace(failure, stage=failure.stage.split(":")[0])
+
+
+def environment(plan: Plan, notes: tuple[str, ...]) -> Environment:
+    import torch
+
+    gpu = torch.cuda.get_device_name(plan.device) if plan.device.startswith("cuda") else ""
+    return Environment(
+        device=plan.device,
+        gpu=gpu,
+        torch=torch.__version__,
+        cuda=torch.version.cuda or "",
+        python=platform.python_version(),
+        notes=notes,
+    )
+
+
+def _conclude(session, writer: Writer, place) -> None:
+    """What the candidate printed, what it changed in its own process, what confined it."""
+    sandbox = ", ".join(session.sandbox) or "none"
+    notes = (*place.notes, f"candidate confined by: {sandbox}")
+    changed = tuple(f"in its own process the solution {text}" for text in session.changes)
+    writer.change(
+        stdout=session.printed,
+        environment=dataclasses.replace(writer.report.environment, notes=notes),
+        notes=(*writer.report.notes, *changed),
+    )
+
+
+def fingerprint(plan: Plan) -> dict[str, str]:
+    """A hash of each file that a run must leave as it is."""
+    files = [Path(plan.reference), Path(plan.solution), *sorted(HARNESS.glob("*.py"))]
+    return {
+        str(f): hashlib.sha256(f.read_bytes()).hexdigest() if f.is_file() else "" for f in files
+    }
+
+
+def _tampered(plan: Plan, changed: list[str]) -> Failure:
+    return Failure(
+        Outcome.REFUSED,
+        "judge",
+        f"{plan.op}: the run changed {', '.join(changed[:3])}; nothing it reported counts. "
+        "Restore the file (git checkout) before the next run",
+    )
+
+
+def _internal(plan: Plan, error: Exception) -> Failure:
+    lines = traceback.format_exception(error)
+    return Failure(
+        Outcome.ENVIRONMENT,
+        "judge",
+        f"{plan.op}: the judge itself stopped with {type(error).__name__}: {error}; not the "
+        "solution's doing",
+        tuple("".join(lines).splitlines()[-12:]),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

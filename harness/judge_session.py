@@ -1,0 +1,97 @@
+"""The run of one plan: what is fixed for it, and the candidate process that is replaced at need."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from harness import inputs, judge_weights, wire
+from harness.judge_expected import Oracle
+from harness.judge_remote import Place, Remote
+from harness.judge_weights import Match
+from harness.problem import Reference
+from harness.records import Case, Failed, Outcome, Plan
+
+LOAD_S = 120.0
+CALL_S = 60.0
+
+
+@dataclass
+class Session:
+    """Plan, reference, place, secret seed, and the living candidate if there is one."""
+
+    plan: Plan
+    reference: Reference
+    place: Place
+    seed: int
+    say: Callable[[str], None] = lambda text: None
+    deadline: float = 0.0
+    printed: str = ""
+    sandbox: tuple[str, ...] = ()
+    changes: list[str] = field(default_factory=list)
+    _remote: Remote | None = None
+
+    def __post_init__(self):
+        self.deadline = time.monotonic() + 0.9 * self.plan.time_limit_s
+
+    def left(self, at_most: float = CALL_S) -> float:
+        """Seconds that one step may take; never so many that no report could be written."""
+        return max(1.0, min(at_most, self.plan.time_limit_s / 3, self.deadline - time.monotonic()))
+
+    def out_of_time(self) -> bool:
+        return time.monotonic() > self.deadline
+
+    def remote(self) -> Remote:
+        """The candidate with the solution loaded; a new one after the last one ended."""
+        if self._remote is None or not self._remote.alive:
+            self._keep()
+            self._remote = self.start()
+        return self._remote
+
+    def start(self, extra: dict[str, str] | None = None) -> Remote:
+        """A further candidate process with the solution loaded."""
+        made = Remote("solution", self.plan.solution, self.place, extra or {})
+        self.sandbox = made.sandbox
+        try:
+            made.request("load", self.left(LOAD_S), do="load", path=self.plan.solution)
+        except Failed:
+            self.printed = made.printed() or self.printed
+            made.kill()
+            raise
+        return made
+
+    def model(self, remote: Remote, case: Case, weights: int) -> tuple[Oracle, Match]:
+        """Both models under one seed, and their parameters made equal where that is possible."""
+        oracle = Oracle(self.reference, case, weights, self.place.device)
+        init = wire.pack(oracle.init)
+        remote.boxes(init.nbytes, 1)
+        answer = remote.request("model", self.left(), do="model", seed=weights, **remote.post(init))
+        state = answer.get("state")
+        found = judge_weights.match(oracle.state(), state if isinstance(state, list) else [])
+        if found.copies:
+            values = {ours: oracle.state()[theirs] for ours, theirs in found.copies}
+            packed = wire.pack(values, self.place.device)
+            remote.boxes(packed.nbytes, 1)
+            remote.request("model", self.left(), do="weights", **remote.post(packed))
+        return oracle, found
+
+    def inputs(self, case: Case, family: inputs.Family, *words: object) -> list:
+        return inputs.draw(self.reference, case, self.seed_for(case, family.name, *words), family)
+
+    def seed_for(self, case: Case, *words: object) -> int:
+        return inputs.seed_for(self.seed, case.label, *words)
+
+    def close(self) -> None:
+        if self._remote is not None:
+            self._remote.child.output.text(0.2)
+            self._keep()
+            self._remote.kill()
+
+    def _keep(self) -> None:
+        if self._remote is not None:
+            self.printed = self._remote.printed() or self.printed
+            self.changes += [c for c in self._remote.changes if c not in self.changes]
+
+    def unfinished(self, why: str) -> Failed:
+        return Failed(Outcome.SKIPPED, "judge", why)
