@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "access_order.h"
+#include "access_traffic.h"
 #include "block.h"
 
 namespace simt {
@@ -26,8 +27,9 @@ struct Pending {  // a store over an unordered store: a race unless it changes n
 };
 static Pending pending;
 
-// A read of what nobody has written yet. Threads run one after another here, so it counts only if
-// nobody writes it until the block (shared) or the launch (global) ends; else it is a race.
+// A read of what nobody has written yet. Threads run one after another here, so a thread may come too
+// early by chance: judged when the block (shared) or the launch (global) ends. If somebody has written
+// by then and no barrier lies between, it was a race and is told as one.
 struct Unwritten {
   Access access{};
   Memory* memory = nullptr;
@@ -36,7 +38,7 @@ struct Unwritten {
   uint3 index{};
   uintptr_t word = 0;
   unsigned from = 0, to = 0;
-  uint32_t serial = 0;
+  uint32_t serial = 0, context = 0;
 };
 static std::vector<Unwritten> unwritten_reads;
 static std::unordered_map<uint32_t, unsigned> unwritten_of_site;
@@ -155,7 +157,13 @@ static void note_read(Cell& c, const Now& n, uint32_t site) {
   }
 }
 
-static void check_cell(Cell& c, const Access& a, Memory& r, const Now& n) {
+static void count_distinct(const Cell& c, const Access& a, unsigned bytes) {
+  if (a.reads && !is_current(c.read) && !is_current(c.write)) traffic_distinct(bytes, false);
+  if (a.writes && !is_current(c.write)) traffic_distinct(bytes, true);
+}
+
+static void check_cell(Cell& c, const Access& a, Memory& r, const Now& n, unsigned bytes) {
+  if (!n.shared) count_distinct(c, a, bytes);
   const uint32_t site = a.site | (a.atomic ? kAtomic : 0);
   if (a.reads && !a.writes && c.read == n.context && c.write != 0 && !alive(c.write, n)) return;
   if (clashes(c.write, c.write_site, a, n))
@@ -208,6 +216,14 @@ static void tell_unwritten(const Unwritten& u) {
   find(kind, "error", message, place_of_site(u.access.site), pc_of_site(u.access.site));
 }
 
+// Was the word written after the read, by the same thread or beyond a barrier?
+static bool written_later(const Cell& c, const Unwritten& u, const Now& n) {
+  const Cell& cell = c.write_site == kSplit ? parts(c)[u.from] : c;
+  if (!alive(cell.write, n)) return false;
+  const Context &read = context_at(u.context), &write = context_at(cell.write);
+  return read.block == write.block && (read.thread == write.thread || write.epoch > read.epoch);
+}
+
 void settle_unwritten(const Block* only) {
   std::vector<Unwritten> rest;
   Block* const running = tls_worker->current;
@@ -222,7 +238,8 @@ void settle_unwritten(const Block* only) {
     const Now n{*u.block, u.thread, 0, u.serial, shared};
     const uintptr_t base = u.memory->begin & ~uintptr_t(3);
     const Cell* c = &cells_of(*u.memory)[(u.word - base) / 4];
-    if (never_written(*u.memory, c, u.word, u.from, u.to, n)) tell_unwritten(u);
+    if (never_written(*u.memory, c, u.word, u.from, u.to, n) || written_later(*c, u, n))
+      tell_unwritten(u);
   }
   tls_worker->current = running;
   unwritten_reads.swap(rest);
@@ -232,8 +249,12 @@ void settle_unwritten(const Block* only) {
 static void keep_unwritten(const Access& a, Memory& m, const Now& n, uintptr_t word, unsigned from,
                            unsigned to) {
   if (told.count({2, a.site, 0}) || ++unwritten_of_site[a.site] > kMostUnwritten) return;
-  unwritten_reads.push_back(
-      {a, &m, &n.block, n.thread, n.block.index, word, from, to, n.serial});
+  Unwritten u{a,    &m,   &n.block, n.thread, n.block.index,
+              word, from, to,       n.serial, n.context};
+  if (a.atomic)  // never a race with other atomics, so nothing to wait for
+    tell_unwritten(u);
+  else
+    unwritten_reads.push_back(u);
 }
 
 void check_cells(const Access& a, Memory& r, Block& b, unsigned thread) {
@@ -248,11 +269,11 @@ void check_cells(const Access& a, Memory& r, Block& b, unsigned thread) {
     if (a.reads && never_written(r, c, word, from, to, n))
       keep_unwritten(a, r, n, word, from, to);
     if (from == 0 && to == 4 && c->write_site != kSplit) {
-      check_cell(*c, a, r, n);
+      check_cell(*c, a, r, n, 4);
       continue;
     }
     Cell* four = split(*c);
-    for (unsigned i = from; i < to; ++i) check_cell(four[i], a, r, n);
+    for (unsigned i = from; i < to; ++i) check_cell(four[i], a, r, n, 1);
   }
 }
 

@@ -30,6 +30,7 @@ struct Line {  // one site in one kernel
 struct KernelTraffic {
   uint64_t launches = 0, blocks = 0, sampled_blocks = 0, threads = 0;
   uint64_t bytes_read = 0, bytes_written = 0;  // asked for by global accesses of all blocks
+  uint64_t distinct_read = 0, distinct_written = 0;
   std::map<uint32_t, Line> lines;
 };
 
@@ -82,6 +83,10 @@ void traffic_access(uint32_t site, unsigned thread, uintptr_t address, unsigned 
   if (!current || current->size() >= kMostRecords || bytes > 255) return;
   current->push_back({site, static_cast<uint16_t>(thread), static_cast<uint8_t>(bytes), flags,
                       address, 0});
+}
+
+void traffic_distinct(unsigned bytes, bool write) {
+  (write ? kernel->distinct_written : kernel->distinct_read) += bytes;
 }
 
 static unsigned distinct(std::vector<uintptr_t>& v) {
@@ -199,7 +204,9 @@ static std::string as_json(const std::string& name, const KernelTraffic& k) {
   std::string out = "{\"kernel\":\"" + quoted + "\"" + number("launches", k.launches) +
                     number("blocks", k.blocks) + number("sampled_blocks", k.sampled_blocks) +
                     number("threads", k.threads) + number("bytes_read", k.bytes_read) +
-                    number("bytes_written", k.bytes_written) + ",\"lines\":[";
+                    number("bytes_written", k.bytes_written) +
+                    number("distinct_bytes_read", k.distinct_read) +
+                    number("distinct_bytes_written", k.distinct_written) + ",\"lines\":[";
   bool first = true;
   for (const auto& [site, line] : k.lines) {
     out += (first ? "" : ",") + as_json(site, line);

@@ -18,4 +18,7 @@ enum AccessFlags : uint8_t { kStore = 1, kSharedSpace = 2, kAtomicAccess = 4 };
 void traffic_access(uint32_t site, unsigned thread, uintptr_t address, unsigned bytes,
                     uint8_t flags);
 
+// Bytes of global memory that this launch touches for the first time.
+void traffic_distinct(unsigned bytes, bool write);
+
 }  // namespace simt
