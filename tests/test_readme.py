@@ -20,8 +20,10 @@ def files(write):
 def evaluate(files, *words):
     reference, solution = map(str, files)
     return subprocess.run(
-        [sys.executable, plan.ROOT / "run_eval.py", "--device", "cpu"]
-        + ["--reference", reference, "--solution", solution, *words],
+        [
+            *(sys.executable, plan.ROOT / "run_eval.py", "--device", "cpu"),
+            *("--reference", reference, "--solution", solution, *words),
+        ],
         capture_output=True,
         text=True,
     )
