@@ -6,17 +6,18 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from harness import build_cache, build_resources, build_steps, diagnose
+from harness import build_cache, build_object, build_steps, diagnose
 from harness.build_cache import Entry
-from harness.build_recipe import Compile, Recipe
+from harness.build_object import Task
+from harness.build_recipe import Recipe
+from harness.build_resources import parse
 from harness.build_steps import Done, Step
 
-Listener = Callable[[str], None]
 
-
-def make(recipe: Recipe, user_file: str | None, listen: Listener) -> Entry:
+def make(recipe: Recipe, user_file: str | None, listen: Callable[[str], None]) -> Entry:
     """The entry of this recipe, compiled now. Raises Failed(DOES_NOT_BUILD).
 
     user_file: the Python file that holds the sources, so that errors name its lines.
@@ -24,22 +25,24 @@ def make(recipe: Recipe, user_file: str | None, listen: Listener) -> Entry:
     started = time.monotonic()
     with build_cache.workspace(recipe.key) as work:
         _write_sources(recipe, work)
-        results = build_steps.run(_steps(recipe), work, listen)
-        log = _log_text(recipe, results)
-        (work / "log.txt").write_text(log, encoding="utf-8")
-        if any(done.code != 0 for done in results):
-            kept = _keep_log(recipe.key, work)
-            raise diagnose.failure(recipe.request, results, user_file, kept)
+        tasks = [Task(recipe, one, work, listen) for one in recipe.compiles]
+        with ThreadPoolExecutor(max_workers=max(len(tasks), 1)) as pool:
+            results = list(pool.map(build_object.make, tasks))
+        if all(done.code == 0 for done in results):
+            results.append(_link(recipe, work, listen))
+        (work / "log.txt").write_text(_log(results), encoding="utf-8")
+        if any(done.code for done in results):
+            raise diagnose.failure(
+                recipe.request, tuple(results), user_file, _keep_log(recipe.key, work)
+            )
         entry = Entry(
             key=recipe.key,
             library=recipe.request.library,
             seconds=round(time.monotonic() - started, 2),
-            kernels=build_resources.parse("\n".join(done.output for done in results)),
+            kernels=tuple(kernel for done in results for kernel in parse(done.output)),
         )
-        headers = _headers(recipe, work)
-        for object_file in work.glob("*.o"):
-            object_file.unlink()
-        return build_cache.publish(work, entry, headers)
+        headers = sorted({name for task in tasks for name in build_object.headers(task)})
+        return build_cache.publish(_tidied(work), entry, headers)
 
 
 def _write_sources(recipe: Recipe, work: Path) -> None:
@@ -49,47 +52,25 @@ def _write_sources(recipe: Recipe, work: Path) -> None:
             (work / source.name).write_bytes(text.encode("utf-8", "surrogateescape"))
 
 
-def _steps(recipe: Recipe) -> tuple[Step, ...]:
-    compiles = [_compile_step(recipe, one) for one in recipe.compiles]
-    names = tuple(step.name for step in compiles)
-    return (*compiles, Step("link", recipe.link, names, show="linking"))
+def _link(recipe: Recipe, work: Path, listen: Callable[[str], None]) -> Done:
+    (done,) = build_steps.run((Step("link", recipe.link, show="linking"),), work, listen)
+    return Done(done.name, done.code, done.seconds, f"$ {shlex.join(recipe.link)}\n{done.output}")
 
 
-def _compile_step(recipe: Recipe, one: Compile) -> Step:
-    command = (*one.command, *_dependency_flags(recipe, one))
-    if one.source.cuda:
-        command = (*command, "-Xptxas", "-v")
-    command = (*command, "-c", one.source.argument, "-o", one.output)
-    return Step(one.source.name, command, show=f"compiling {one.source.name}")
+def _log(results: list[Done]) -> str:
+    return "\n".join(
+        f"[{done.name}: exit {done.code}, {done.seconds:.1f} s]\n{done.output}" for done in results
+    )
 
 
-def _dependency_flags(recipe: Recipe, one: Compile) -> tuple[str, ...]:
-    """Only where the user's own headers can matter: nvcc preprocesses once more for them."""
-    own_headers = recipe.request.include_paths or '#include "' in one.source.text
-    own_headers = own_headers or any(flag.startswith("-I") for flag in one.command[1:3])
-    return ("-MMD", "-MF", f"{one.output}.d") if own_headers or one.source.path else ()
-
-
-def _headers(recipe: Recipe, work: Path) -> list[str]:
-    """The user's own headers that were read, as absolute paths."""
-    found: set[str] = set()
-    written = {source.argument for source in recipe.request.sources}
-    for path in work.glob("*.d"):
-        text = path.read_text(encoding="utf-8", errors="replace").replace("\\\n", " ")
-        names = shlex.split(text.partition(":")[2])
-        found.update(str((work / name).resolve()) for name in names if name not in written)
-    return sorted(name for name in found if not name.startswith(str(work)))
-
-
-def _log_text(recipe: Recipe, results: tuple[Done, ...]) -> str:
-    parts = []
-    commands = {step.name: step.command for step in _steps(recipe)}
-    for done in results:
-        command = commands.get(done.name, "")
-        shown = command if isinstance(command, str) else shlex.join(command)
-        ended = "not run" if done.code is None else f"exit {done.code}, {done.seconds:.1f} s"
-        parts.append(f"$ {shown}\n[{done.name}: {ended}]\n{done.output}")
-    return "\n".join(parts)
+def _tidied(work: Path) -> Path:
+    """Only the library, its sources and the log are worth keeping."""
+    for path in work.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name.startswith("tmpxft") or path.suffix in (".o", ".d"):
+            path.unlink()
+    return work
 
 
 def _keep_log(key: str, work: Path) -> str:

@@ -80,6 +80,8 @@ class Compile:
     source: Source
     output: str
     command: tuple[str, ...]
+    nvcc: bool
+    key: str
 
 
 @dataclass(frozen=True)
@@ -90,21 +92,15 @@ class Recipe:
     compiles: tuple[Compile, ...]
     link: tuple[str, ...]
     key: str
+    torch_root: str
 
 
 def plan(request: Request, tools: Toolchain) -> Recipe:
     """Commands and key of a request; equal inputs give an equal key."""
     compiles = tuple(_compile(source, request, tools) for source in request.sources)
     link = _link(request, tools, [one.output for one in compiles])
-    inputs = {
-        "format": FORMAT,
-        "tools": tools.fingerprint,
-        "commands": [[one.command, one.source.argument] for one in compiles],
-        "link": link,
-        "texts": [source.text for source in request.sources],
-        "environment": [os.environ.get(name) for name in HIDDEN_INPUTS],
-    }
-    return Recipe(request, compiles, link, digest(json.dumps(inputs)))
+    key = digest(json.dumps([[one.key for one in compiles], link, tools.fingerprint]))
+    return Recipe(request, compiles, link, key, tools.torch.root)
 
 
 def digest(text: str) -> str:
@@ -123,10 +119,12 @@ def split_flags(flags: list[str] | tuple[str, ...] | str | None) -> tuple[str, .
 
 
 def _compile(source: Source, request: Request, tools: Toolchain) -> Compile:
-    stem = Path(source.name).stem
-    if source.cuda and request.with_cuda:
-        return Compile(source, f"{stem}.cuda.o", _nvcc(request, tools))
-    return Compile(source, f"{stem}.o", _host(request, tools))
+    nvcc = source.cuda and request.with_cuda
+    command = _nvcc(request, tools) if nvcc else _host(request, tools)
+    output = Path(source.name).stem + (".cuda.o" if nvcc else ".o")
+    environment = [os.environ.get(name) for name in HIDDEN_INPUTS]
+    inputs = [FORMAT, tools.fingerprint, command, source.argument, source.text, environment]
+    return Compile(source, output, command, nvcc, digest(json.dumps(inputs)))
 
 
 def _common(request: Request, tools: Toolchain) -> tuple[str, ...]:
