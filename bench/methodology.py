@@ -156,8 +156,6 @@ def overheads(clock, context):
         ("device-wide wait on an idle device", clock._idle_us),
         ("two neighbouring events (subtracted)", found.events_us),
         ("graph replay of an empty kernel, net", found.replay_us),
-        ("activity record of an empty kernel", activity_us(clock, spin(0), 31)),
-        ("whole call, activity records used before", call_us(clock, spin(0), 51)),
         ("ncu, empty kernel", context["ncu"].get("spin 0")),
         ("KernelBench's events, empty kernel", other_clocks.kernelbench(spin(0))),
         ("do_bench, empty kernel", other_clocks.do_bench(spin(0))),
@@ -174,14 +172,13 @@ def spins(clock, context):
             (
                 us,
                 graph_us(clock, fn, count),
-                activity_us(clock, fn, count),
                 context["ncu"].get(f"spin {us}"),
                 call_us(clock, fn, count),
                 other_clocks.kernelbench(fn, count),
                 other_clocks.do_bench(fn),
             )
         )
-    header = ("spin µs", "graph replay", "activity", "ncu", "whole call", "KernelBench", "do_bench")
+    header = ("spin µs", "graph replay", "ncu", "whole call", "KernelBench", "do_bench")
     table("A spin of known length", header, rows)
 
 
@@ -195,7 +192,6 @@ def traffic(clock, context):
             (
                 size,
                 graph,
-                activity_us(clock, fn, 21),
                 ncu,
                 f"{graph / ncu - 1:+.1%}" if ncu else None,
                 f"{size * MB / graph / 1e3:.0f}",
@@ -206,7 +202,7 @@ def traffic(clock, context):
                 other_clocks.hot_loop(fn),
             )
         )
-    header = ("MB moved", "graph replay", "activity", "ncu", "graph/ncu", "GB/s", "whole call",
+    header = ("MB moved", "graph replay", "ncu", "graph/ncu", "GB/s", "whole call",
               "KernelBench", "do_bench", "nvbench-like", "hot loop")  # fmt: skip
     table("y = x + 1, known traffic (µs)", header, rows)
 
@@ -362,6 +358,26 @@ def hidden_work(clock, context):
     table("500 µs of work, three ways (µs)", ("where", "whole call", "late", "KernelBench"), rows)
 
 
+def by_records(clock, context):
+    """Activity records beside graph replay, and what attached CUPTI does to later calls."""
+    copy_from = torch.ones(1 << 28, dtype=torch.int32, device="cuda")
+    copy_to = torch.empty_like(copy_from)
+    calls = {f"spin {us}": spin(int(us * context["rate"])) for us in (0, 2, 50, 1000)}
+    calls |= {f"x + 1, {size} MB": add_one(size * MB) for size in (1, 40, 640)}
+    calls["copy_ of 1 GiB"] = lambda: copy_to.copy_(copy_from)
+    calls["zero_ of 1 GiB"] = lambda: copy_to.zero_()
+    before = {name: call_us(clock, fn, 21) for name, fn in calls.items()}
+    events = {name: other_clocks.nvbench(clock, fn) for name, fn in calls.items()}
+    rows = [
+        (name, graph_us(clock, fn, 21), activity_us(clock, fn, 21), events[name], before[name],
+         call_us(clock, fn, 21))
+        for name, fn in calls.items()
+    ]  # fmt: skip
+    header = ("call", "graph replay", "activity", "nvbench-like", "whole call",
+              "whole call, CUPTI attached")  # fmt: skip
+    table("Activity records (µs)", header, rows)
+
+
 def not_capturable(clock, context):
     x = torch.rand(10 * MB, device="cuda")
     rows = []
@@ -386,8 +402,8 @@ def half_card(clock, context):
     table("Half the card", ("GB written", "µs", "GB/s", "harness's own MB"), rows)
 
 
-EXPERIMENTS = (overheads, spins, traffic, flushes, persistence, hidden_work, not_capturable,
-               same_code, repeats, half_card)  # fmt: skip
+EXPERIMENTS = (overheads, spins, traffic, flushes, persistence, hidden_work, same_code, repeats,
+               half_card, by_records, not_capturable)  # activity records last  # fmt: skip
 
 
 def main():

@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 L2_BYTES = 38  # cudaDevAttrL2CacheSize
+KERNEL, COPY, FILL = 0, 1, 2  # cudaGraphNodeType
 
 
 def loaded_library(name: str) -> str | None:
@@ -43,6 +44,7 @@ class Runtime:
             library, "cudaDeviceGetAttribute", handle, ctypes.c_int, ctypes.c_int
         )
         self._nodes = _function(library, "cudaGraphGetNodes", handle, handle, handle)
+        self._kind = _function(library, "cudaGraphNodeGetType", handle, handle)
         self._clear = _function(library, "cudaGetLastError")
         self._text = _function(library, "cudaGetErrorString", ctypes.c_int, result=text)
 
@@ -83,11 +85,19 @@ class Runtime:
         self._check(self._attribute(ctypes.byref(value), which, device))
         return value.value
 
-    def node_count(self, graph: int) -> int:
-        """Number of nodes of a cudaGraph_t."""
+    def node_kinds(self, graph: int) -> list[int]:
+        """The cudaGraphNodeType of every node of a cudaGraph_t: KERNEL, COPY, FILL, ..."""
         count = ctypes.c_size_t()
         self._check(self._nodes(graph, None, ctypes.byref(count)))
-        return count.value
+        nodes = (ctypes.c_void_p * count.value)()
+        if count.value:
+            self._check(self._nodes(graph, nodes, ctypes.byref(count)))
+        return [self._node_kind(node) for node in nodes]
+
+    def _node_kind(self, node: int) -> int:
+        kind = ctypes.c_int()
+        self._check(self._kind(node, ctypes.byref(kind)))
+        return kind.value
 
     def clear_error(self) -> None:
         """Forget the last non-sticky error, such as that of a capture that failed."""

@@ -11,7 +11,8 @@ from harness.records import Ratio, Stat
 
 CONFIDENCE = 0.95
 SAME_WITHIN = 0.03  # "same" excludes a difference of more than this
-LEAST_NOISE = 0.005  # two builds of one source differ by this much for no reason
+LEAST_NOISE = 0.005  # one comparison repeated on an H200 moved by up to 0.5 %, beyond its interval
+DEVICE_STEP_US = 0.25  # two captures of one call differed by up to 0.17 µs on an H200, steadily
 
 
 @lru_cache(maxsize=4096)
@@ -67,34 +68,51 @@ def half_width(low: float, high: float) -> float:
     return (high - low) / (high + low)
 
 
-def noise_of(low: float, high: float) -> float:
-    """How far an A/A ratio's interval reaches from 1, at least LEAST_NOISE."""
-    return max(high - 1, 1 - low, LEAST_NOISE)
+def noise_of(low: float, high: float, step: float = LEAST_NOISE) -> float:
+    """How far an A/A ratio's interval reaches from 1, at least `step`."""
+    return max(high - 1, 1 - low, step)
 
 
-def verdict(low: float, high: float, noise: float | None) -> str:
+def verdict(low: float, high: float, noise: float | None, step: float = LEAST_NOISE) -> str:
     """faster, same, slower or cannot tell, from a speed-up's interval and the A/A noise.
 
     faster or slower: the interval lies beyond the noise. same: it excludes a difference of more
-    than SAME_WITHIN. Without an A/A control nothing is called faster or slower.
+    than SAME_WITHIN, or than `step`, the least that can be resolved, where that is more. Without
+    an A/A control nothing is called faster or slower.
     """
     if noise is not None and low > 1 + noise:
         return "faster"
     if noise is not None and high < 1 / (1 + noise):
         return "slower"
-    within = low >= 1 / (1 + SAME_WITHIN) and high <= 1 + SAME_WITHIN
-    return "same" if within else "cannot tell"
+    limit = 1 + max(SAME_WITHIN, step)
+    return "same" if low >= 1 / limit and high <= limit else "cannot tell"
+
+
+def quotient(pairs: Sequence[tuple[float, float]]) -> tuple[float, float, float] | None:
+    """Median and interval of rival / solution over (solution µs, rival µs) of the same rounds."""
+    values = [theirs / ours for ours, theirs in pairs if ours > 0 and theirs > 0]
+    return (median(values), *median_interval(values)) if values else None
+
+
+def step_of(pairs: Sequence[tuple[float, float]], basis: str) -> float:
+    """The least relative difference that can be resolved: a repeat differs by as much."""
+    if basis != "device" or not pairs:
+        return LEAST_NOISE
+    shorter = min(median(ours for ours, _ in pairs), median(theirs for _, theirs in pairs))
+    return max(LEAST_NOISE, DEVICE_STEP_US / shorter) if shorter > 0 else math.inf
 
 
 def paired_ratio(
     rival: str, pairs: Sequence[tuple[float, float]], noise: float | None, basis: str
 ) -> Ratio | None:
-    """Speed-up from (solution µs, rival µs) of the same rounds: the median of rival / solution."""
-    quotients = [theirs / ours for ours, theirs in pairs if ours > 0 and theirs > 0]
-    if not quotients:
+    """Speed-up over rounds. Its interval is widened by the step: a repeat falls inside."""
+    found = quotient(pairs)
+    if found is None:
         return None
-    low, high = median_interval(quotients)
-    return Ratio(rival, median(quotients), low, high, verdict(low, high, noise), basis)
+    middle, low, high = found
+    step = step_of(pairs, basis)
+    word = verdict(low, high, noise, step)
+    return Ratio(rival, middle, low / (1 + step), high * (1 + step), word, basis)
 
 
 def against(rival: str, ours: Stat, theirs: Stat, noise: float | None, basis: str) -> Ratio:

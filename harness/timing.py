@@ -109,8 +109,8 @@ def _known(everyone: list[Samples], width: float) -> bool:
             continue
         for basis in ("call", "device"):
             pairs = sampling.pairs(solution, rival, basis)
-            ratio = intervals.paired_ratio(rival.who, pairs, None, basis)
-            if ratio is not None and intervals.half_width(ratio.low, ratio.high) > width:
+            found = intervals.quotient(pairs)
+            if found is not None and intervals.half_width(*found[1:]) > width:
                 return False
     return True
 
@@ -177,8 +177,9 @@ def _ratios(solution, rivals, basis, noises) -> tuple[Ratio, ...]:
 
 
 def _noise(solution: Samples, control: Samples, basis: str) -> float | None:
-    ratio = intervals.paired_ratio("control", sampling.pairs(solution, control, basis), None, basis)
-    return None if ratio is None else intervals.noise_of(ratio.low, ratio.high)
+    pairs = sampling.pairs(solution, control, basis)
+    found = intervals.quotient(pairs)
+    return found and intervals.noise_of(*found[1:], intervals.step_of(pairs, basis))
 
 
 def _timing(samples: Samples) -> Timing:

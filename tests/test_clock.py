@@ -159,6 +159,19 @@ def test_a_call_without_device_work_has_no_replay(clock):
 
 
 @pytest.mark.gpu
+def test_a_copy_is_left_to_activity_records(clock):
+    import torch
+
+    x = torch.ones(1 << 28, dtype=torch.int32, device="cuda")
+    y = torch.empty_like(x)
+    assert "copies memory" in clock.capture(lambda: y.copy_(x))
+    copied = stat([clock.sample_activity(lambda: y.copy_(x)) for _ in range(7)]).median_us
+    replay = clock.capture(lambda: torch.bitwise_not(x, out=y))
+    by_kernel = stat([clock.sample_replay(replay) for _ in range(7)]).median_us
+    assert copied == pytest.approx(by_kernel, rel=0.1)
+
+
+@pytest.mark.gpu
 def test_a_replay_reads_refreshed_inputs(clock):
     import torch
 
