@@ -1,20 +1,17 @@
-"""Pack tokens into expert-major order: out[offsets[expert[t]] + slot[t]] = hidden[t].
+"""Pack tokens into expert-major order: each row of the output is written once, by whoever owns it.
 
-What     Rows no token fills are zero. A token whose expert or slot is out of range is dropped.
-         No two tokens may name one row.
-Plan     One launch. Blocks 0 .. zero_blocks-1 each own a range of output rows: they scan the
-         indices, mark the filled rows in shared memory and clear the others. Every other block
-         copies 64 threads x 4 vectors: a thread loads its vectors of hidden first, since their
-         address needs no index, then finds the row and stores. So no row is written twice.
-Rows     Callers who know the row count pass num_rows: no synchronisation, graph-capturable.
-         Without it the launch does not wait for the count: `out` gets the rows of the last call
-         (at least `tokens`), the first block writes offsets[-1] to pinned memory as it starts,
-         and the host, which waits for that one word, returns out[:count] or, if `out` was too
-         small, launches once more.
-Traffic  (kept + rows) * hidden * element + 2 * tokens * index bytes. At 4.23 TB/s, measured copy:
-         16384x4096 fp32 127.0 us, 32768x7168 fp32 444.5 us, bf16 222.2 us, 2048x128 0.5 us.
-Tried    Streaming hints on loads and stores: +6 %. Bulk copies through shared memory, 4 to 8
-         stages of 2 to 16 KB: +3 %. One 256-thread block a row: +6 %. A persistent grid: +13 %.
+Plan     A row's owner is the last token that names it: atomicMax over token numbers.
+         Small (all of it moves in one wave of blocks): one kernel. Every block finds the owners of
+         all rows in its own shared memory while its token rows are already on their way, then
+         stores the rows that won, and zeros for its share of the rows that nobody owns.
+         Large: owners in global memory (memset, claim), then blocks of 4 KB in the order of the
+         output read their owner's row, or write zeros.
+         The row count lies on the device. A caller who gives it gets no synchronisation at all.
+         Otherwise the launch assumes the last count seen and reports the true one through pinned
+         memory, where the host reads it while the kernel runs; a wrong guess is launched again.
+Traffic  2 x tokens x hidden x bytes: 127 us at 16384x4096 fp32, 0.5 us at 2048x128 (4.23 TB/s).
+Tried    token order (scattered writes) 1.07 of copy_, output order (scattered reads) 1.04;
+         bulk copies through shared memory 1.06; persistent blocks 1.08; streaming hints +-0.
 """
 
 import torch
@@ -23,244 +20,416 @@ from torch.utils.cpp_extension import load_inline
 
 CUDA_SOURCE = r"""
 #include <cuda_runtime.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/tensor.h>
+#include <tuple>
 
-#include <atomic>
-#include <cstdint>
-#include <stdexcept>
-#include <string>
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
 
-constexpr int kThreads = 64;
-constexpr int kVectors = 4;      // loads in flight per thread
-constexpr int kZeroRows = 4096;  // rows one zeroing block owns; one byte of shared memory each
+constexpr int kSmallThreads = 512;
+constexpr int kSmallTokens = 8;      // per thread of a small block: at most 4096 tokens and rows
+constexpr int kSmallBlocks = 4 * 132;
+constexpr int kThreads = 64;         // 64 threads x 4 loads of 16 bytes: measured best of 20 shapes
+constexpr int kVectors = 4;
+constexpr int kClaimThreads = 256;
 
-struct Tokens {
-  const char* hidden;
-  int64_t stride;  // bytes from token to token
-  const void* expert;
-  const void* slot;
-  const void* offsets;
-  int64_t tokens;
+// A list of int32 or int64 with a stride in elements.
+struct Indices {
+  const void* data;
+  int64_t stride;
+  bool wide;
+  __device__ int64_t operator[](int64_t i) const {
+    return wide ? static_cast<const int64_t*>(data)[i * stride]
+                : static_cast<const int32_t*>(data)[i * stride];
+  }
+};
+
+struct Routing {
+  Indices expert, slot, offsets;
+  int64_t tokens, rows;
   int experts;
+  int64_t* count;  // where to report the true row count, or null: then `rows` is the true one
 };
 
-struct Rows {
-  char* out;
-  int64_t rows;
-  int vectors;  // vectors per row
-};
-
-// Row of token t, or -1 where it is dropped.
-template <typename Index>
-__device__ int64_t row_of(const Tokens& in, int64_t rows, int64_t t) {
-  const int64_t expert = static_cast<const Index*>(in.expert)[t];
-  const int64_t slot = static_cast<const Index*>(in.slot)[t];
-  if (expert < 0 || expert >= in.experts || slot < 0) return -1;
-  const Index* offsets = static_cast<const Index*>(in.offsets);
-  const int64_t row = offsets[expert] + slot;
-  return row < offsets[expert + 1] && row < rows ? row : -1;
+// Reports the row count; true when the launch is for another number of rows and must do nothing.
+__device__ bool miscounted(const Routing& routing) {
+  if (routing.count == nullptr) return false;
+  const int64_t rows = routing.offsets[routing.experts];
+  if (blockIdx.x == 0 && threadIdx.x == 0) *static_cast<volatile int64_t*>(routing.count) = rows;
+  return rows != routing.rows;
 }
 
-// Block b owns rows [b * kZeroRows, ...): marks those a token fills, clears the others.
-template <typename Vector, typename Index>
-__device__ void zero_unfilled(const Tokens& in, const Rows& to, int64_t count) {
-  __shared__ uint8_t smem_filled[kZeroRows];
-  const int64_t first = int64_t(blockIdx.x) * kZeroRows;
-  const int64_t rows = min(to.rows, count);
-  const int owned = int(max(int64_t(0), min(int64_t(kZeroRows), rows - first)));
-  for (int i = threadIdx.x; i < owned; i += kThreads) smem_filled[i] = 0;
+// Row of a token between its expert's `first` and `end`, or -1 where it is dropped.
+__device__ int64_t row_of(int64_t first, int64_t end, int64_t slot, int64_t rows) {
+  const int64_t row = first + slot;
+  return slot >= 0 && slot < end - first && row >= 0 && row < rows ? row : -1;
+}
+
+__device__ int64_t destination(const Routing& routing, int64_t token) {
+  const int64_t expert = routing.expert[token];
+  if (expert < 0 || expert >= routing.experts) return -1;
+  return row_of(routing.offsets[expert], routing.offsets[expert + 1], routing.slot[token],
+                routing.rows);
+}
+
+// One vector of a row per thread; V is 2 to 16 bytes, a row is `width` of them.
+template <typename V>
+__global__ void __launch_bounds__(kSmallThreads)
+pack_small_kernel(const V* __restrict__ hidden, int64_t token_stride, Routing routing, int width,
+                  V* __restrict__ out, int* __restrict__ owner_out) {
+  extern __shared__ int smem[];
+  int* smem_owner = smem;
+  int* smem_offsets = smem + routing.rows;
+  const int tokens = routing.tokens, rows = routing.rows, experts = routing.experts;
+  const int vector = blockIdx.x * kSmallThreads + threadIdx.x;
+  const int mine = width > 0 ? vector / width : kSmallThreads * kSmallTokens;  // token, row of out
+  const int column = vector - mine * width;
+
+  // All loads that depend on nothing, before the first use of any: one trip to memory.
+  V value{};
+  int64_t my_expert = -1, my_slot = -1;
+  if (mine < tokens) {
+    value = hidden[mine * token_stride + column];
+    my_expert = routing.expert[mine];
+    my_slot = routing.slot[mine];
+  }
+  int64_t expert[kSmallTokens], slot[kSmallTokens];
+#pragma unroll
+  for (int i = 0; i < kSmallTokens; ++i) {
+    const int token = threadIdx.x + i * kSmallThreads;
+    expert[i] = token < tokens ? routing.expert[token] : -1;
+    slot[i] = token < tokens ? routing.slot[token] : -1;
+  }
+  for (int i = threadIdx.x; i <= experts; i += kSmallThreads) {
+    const int64_t offset = routing.offsets[i];
+    smem_offsets[i] = offset < 0 ? 0 : offset < rows ? int(offset) : rows;
+  }
+  if (miscounted(routing)) return;
+  for (int i = threadIdx.x; i < rows; i += kSmallThreads) smem_owner[i] = -1;
   __syncthreads();
-  for (int64_t t = threadIdx.x; t < in.tokens; t += kThreads) {
-    const int64_t mine = row_of<Index>(in, to.rows, t) - first;
-    if (mine >= 0 && mine < owned) smem_filled[mine] = 1;
+
+  const auto row = [&](int64_t expert, int64_t slot) -> int64_t {
+    if (expert < 0 || expert >= experts) return -1;
+    return row_of(smem_offsets[expert], smem_offsets[expert + 1], slot, rows);
+  };
+#pragma unroll
+  for (int i = 0; i < kSmallTokens; ++i) {
+    const int64_t to = row(expert[i], slot[i]);
+    if (to >= 0) atomicMax(smem_owner + to, threadIdx.x + i * kSmallThreads);
   }
   __syncthreads();
-  for (int i = 0; i < owned; ++i) {
-    if (smem_filled[i]) continue;
-    Vector* row = reinterpret_cast<Vector*>(to.out) + (first + i) * to.vectors;
-    for (int v = threadIdx.x; v < to.vectors; v += kThreads) row[v] = Vector{};
+
+  const int64_t to = row(my_expert, my_slot);
+  if (to >= 0 && smem_owner[to] == mine) out[to * width + column] = value;
+  if (mine < rows) {
+    if (smem_owner[mine] < 0) out[int64_t(mine) * width + column] = V{};
+    if (owner_out != nullptr && column == 0) owner_out[mine] = smem_owner[mine];
   }
 }
 
-template <typename Vector, typename Index, typename Flat>
+// One thread a token: the last token of each row wins it.
+__global__ void __launch_bounds__(kClaimThreads)
+claim_kernel(Routing routing, int* __restrict__ owner) {
+  if (miscounted(routing)) return;
+  const int64_t token = int64_t(blockIdx.x) * kClaimThreads + threadIdx.x;
+  const int64_t row = token < routing.tokens ? destination(routing, token) : -1;
+  if (row >= 0) atomicMax(owner + row, int(token));
+}
+
+// One thread a token: the row it won, or -1. The inverse of owner.
+__global__ void __launch_bounds__(kClaimThreads)
+won_kernel(Routing routing, const int* __restrict__ owner, int* __restrict__ won) {
+  const int64_t token = int64_t(blockIdx.x) * kClaimThreads + threadIdx.x;
+  if (token >= routing.tokens) return;
+  const int64_t row = destination(routing, token);
+  won[token] = row >= 0 && owner[row] == token ? int(row) : -1;
+}
+
+// out[r] = in[from[r]], zero where from[r] < 0. A block writes kThreads * kVectors vectors in a row.
+template <typename V>
 __global__ void __launch_bounds__(kThreads)
-    pack_tokens_kernel(Tokens in, Rows to, int zero_blocks, volatile int64_t* published,
-                       int64_t ticket) {
-  if (int(blockIdx.x) < zero_blocks) {
-    const int64_t count = static_cast<const Index*>(in.offsets)[in.experts];
-    if (published != nullptr && blockIdx.x == 0 && threadIdx.x == 0) {
-      published[0] = count;
-      __threadfence_system();  // the host may read the count once it sees the ticket
-      published[1] = ticket;
-    }
-    zero_unfilled<Vector, Index>(in, to, count);
-    return;
-  }
-  // Vectors of all tokens in one line; thread i of block b owns b * span + i, step kThreads.
-  const Flat total = Flat(in.tokens) * Flat(to.vectors);
-  const Flat begin = Flat(blockIdx.x - zero_blocks) * Flat(kThreads * kVectors) + threadIdx.x;
-  Vector value[kVectors];
-  Flat token[kVectors], place[kVectors];
+move_rows_kernel(const V* __restrict__ in, int64_t in_stride, const int* __restrict__ from,
+                 int64_t rows, unsigned width, Routing routing, V* __restrict__ out) {
+  if (routing.count != nullptr && routing.offsets[routing.experts] != rows) return;
+  const uint64_t first = uint64_t(blockIdx.x) * (kThreads * kVectors);
+  const uint64_t first_row = first >> 32 ? first / width : unsigned(first) / width;
+  const unsigned first_column = first - first_row * width;
+  V value[kVectors];
 #pragma unroll
-  for (int u = 0; u < kVectors; ++u) {
-    const Flat i = begin + u * kThreads;
-    token[u] = i / Flat(to.vectors);
-    place[u] = i - token[u] * Flat(to.vectors);
-    if (i < total) {
-      value[u] = __ldg(reinterpret_cast<const Vector*>(in.hidden + int64_t(token[u]) * in.stride) +
-                       place[u]);
-    }
+  for (int i = 0; i < kVectors; ++i) {
+    const unsigned at = first_column + i * kThreads + threadIdx.x;
+    const int64_t row = first_row + at / width;
+    const int source = row < rows ? from[row] : -1;
+    value[i] = source < 0 ? V{} : in[source * in_stride + at % width];
   }
 #pragma unroll
-  for (int u = 0; u < kVectors; ++u) {
-    if (begin + u * kThreads >= total) continue;
-    const int64_t row = row_of<Index>(in, to.rows, int64_t(token[u]));
-    Vector* out = reinterpret_cast<Vector*>(to.out) + int64_t(place[u]);
-    if (row >= 0) out[row * to.vectors] = value[u];
+  for (int i = 0; i < kVectors; ++i) {
+    const uint64_t at = first + i * kThreads + threadIdx.x;
+    if (at < uint64_t(rows) * width) out[at] = value[i];
   }
 }
 
-static void check(cudaError_t error, const char* what) {
-  if (error != cudaSuccess)
-    throw std::runtime_error(std::string("pack_tokens: ") + what + ": " +
-                             cudaGetErrorString(error));
+void check(cudaError_t error, const char* what) {
+  STD_TORCH_CHECK(error == cudaSuccess, "pack_tokens: ", what, ": ", cudaGetErrorString(error));
 }
 
-template <typename Vector, typename Index>
-static void launch(const Tokens& in, const Rows& to, int64_t* published, int64_t ticket,
-                   cudaStream_t stream) {
-  const int zero_blocks = int((to.rows + kZeroRows - 1) / kZeroRows) + (to.rows == 0);
-  const int64_t span = kThreads * kVectors;
-  const int64_t total = in.tokens * to.vectors;
-  const int64_t blocks = zero_blocks + (total + span - 1) / span;
-  if (blocks > INT32_MAX)
-    throw std::runtime_error("pack_tokens: more than 2^31 blocks of vectors; split the tokens");
-  if (total + span < int64_t(UINT32_MAX))
-    pack_tokens_kernel<Vector, Index, uint32_t>
-        <<<unsigned(blocks), kThreads, 0, stream>>>(in, to, zero_blocks, published, ticket);
-  else
-    pack_tokens_kernel<Vector, Index, uint64_t>
-        <<<unsigned(blocks), kThreads, 0, stream>>>(in, to, zero_blocks, published, ticket);
-  check(cudaGetLastError(), "launch");
+// Makes a tensor's device the current one and knows its current stream.
+struct OnDevice {
+  int before, device;
+  cudaStream_t stream;
+  explicit OnDevice(const Tensor& tensor) : device(tensor.get_device()) {
+    check(cudaGetDevice(&before), "cudaGetDevice");
+    if (device != before) check(cudaSetDevice(device), "cudaSetDevice");
+    void* current;
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(device, &current));
+    stream = static_cast<cudaStream_t>(current);
+  }
+  ~OnDevice() {
+    if (device != before) cudaSetDevice(before);
+  }
+};
+
+Tensor empty(const Tensor& like, int32_t dtype, int64_t rows, int64_t columns) {
+  const int64_t sizes[] = {rows, columns}, strides[] = {columns, 1};
+  int32_t type;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &type));
+  AtenTensorHandle handle;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(columns < 0 ? 1 : 2, sizes, strides + (columns < 0),
+                                                  dtype, type, like.get_device(), &handle));
+  return Tensor(handle);
 }
 
-template <typename Index>
-static void launch_widest(const Tokens& in, Rows to, int64_t row_bytes, int64_t* published,
-                          int64_t ticket, cudaStream_t stream) {
-  const uint64_t bits =
-      uint64_t(in.hidden) | uint64_t(in.stride) | uint64_t(to.out) | uint64_t(row_bytes);
-  const int width = bits % 16 == 0 ? 16 : bits % 8 == 0 ? 8 : bits % 4 == 0 ? 4 : bits % 2 ? 1 : 2;
-  to.vectors = int(row_bytes / width);
-  switch (width) {
-    case 16: return launch<uint4, Index>(in, to, published, ticket, stream);
-    case 8: return launch<uint2, Index>(in, to, published, ticket, stream);
-    case 4: return launch<uint32_t, Index>(in, to, published, ticket, stream);
-    case 2: return launch<uint16_t, Index>(in, to, published, ticket, stream);
-    default: return launch<uint8_t, Index>(in, to, published, ticket, stream);
+Tensor empty_int32(const Tensor& like, int64_t size) {
+  return empty(like, aoti_torch_dtype_int32(), size, -1);
+}
+
+Indices indices(const Tensor& x, const Tensor& hidden, const char* name) {
+  const bool wide = x.scalar_type() == ScalarType::Long;
+  STD_TORCH_CHECK(x.is_cuda() && x.get_device() == hidden.get_device() && x.dim() == 1 &&
+                      (wide || x.scalar_type() == ScalarType::Int),
+                  "pack_tokens: ", name, " must be int32 or int64, one-dimensional, on the device of "
+                  "token_hidden");
+  return {x.data_ptr(), x.stride(0), wide};
+}
+
+Routing routing_of(const Tensor& hidden, const Tensor& expert_idx, const Tensor& slot_idx,
+                   const Tensor& expert_offsets) {
+  Routing r{indices(expert_idx, hidden, "expert_idx"), indices(slot_idx, hidden, "slot_idx"),
+            indices(expert_offsets, hidden, "expert_offsets")};
+  r.tokens = expert_idx.size(0);
+  r.experts = expert_offsets.size(0) - 1;
+  STD_TORCH_CHECK(slot_idx.size(0) == r.tokens && r.tokens < INT32_MAX && r.experts >= 0,
+                  "pack_tokens: expert_idx and slot_idx must be equally long (got ", r.tokens, " and ",
+                  slot_idx.size(0), ") and expert_offsets must not be empty");
+  return r;
+}
+
+// Calls f with a vector type that divides every address: base pointers, row strides, row bytes.
+template <typename F>
+void with_vector(uint64_t addresses, F f) {
+  if (addresses % 16 == 0) return f(uint4{});
+  if (addresses % 8 == 0) return f(uint2{});
+  if (addresses % 4 == 0) return f(uint32_t{});
+  if (addresses % 2 == 0) return f(uint16_t{});
+  return f(uint8_t{});
+}
+
+unsigned blocks_for(uint64_t items, unsigned per_block) {
+  const uint64_t blocks = (items + per_block - 1) / per_block;
+  STD_TORCH_CHECK(blocks <= INT32_MAX, "pack_tokens: ", items, " items need too many blocks");
+  return blocks;
+}
+
+// rows x row_bytes of `out`, row r from row from[r] of `in`.
+void move_rows(const Tensor& in, const Tensor& from, const Tensor& out, const Routing& routing,
+               cudaStream_t stream) {
+  const int64_t rows = out.size(0), row_bytes = out.size(1) * out.element_size();
+  const int64_t stride = in.size(0) > 1 ? in.stride(0) * in.element_size() : row_bytes;
+  if (rows * row_bytes == 0) return;
+  const auto source = reinterpret_cast<uint64_t>(in.data_ptr());
+  with_vector(source | stride | row_bytes, [&](auto v) {
+    using V = decltype(v);
+    const int64_t width = row_bytes / sizeof(V);
+    const unsigned blocks = blocks_for(rows * width, kThreads * kVectors);
+    move_rows_kernel<V><<<blocks, kThreads, 0, stream>>>(
+        static_cast<const V*>(in.data_ptr()), stride / int64_t(sizeof(V)),
+        static_cast<const int*>(from.data_ptr()), rows, width, routing,
+        static_cast<V*>(out.data_ptr()));
+  });
+  check(cudaGetLastError(), "launch of move_rows_kernel");
+}
+
+// One wave of blocks that each see all tokens; false where there is too much for that.
+bool pack_small(const Tensor& hidden, const Routing& routing, const Tensor& out, int* owner,
+                cudaStream_t stream) {
+  constexpr int64_t limit = kSmallThreads * kSmallTokens;
+  const int64_t rows = routing.rows, row_bytes = out.size(1) * out.element_size();
+  if (routing.tokens > limit || rows > limit || routing.experts >= limit) return false;
+  const int64_t stride =
+      hidden.size(0) > 1 ? hidden.stride(0) * hidden.element_size() : row_bytes;
+  bool done = false;
+  with_vector(reinterpret_cast<uint64_t>(hidden.data_ptr()) | stride | row_bytes, [&](auto v) {
+    using V = decltype(v);
+    const int64_t width = row_bytes / sizeof(V);
+    const int64_t vectors = (rows > routing.tokens ? rows : routing.tokens) * width;
+    const unsigned blocks = vectors ? blocks_for(vectors, kSmallThreads) : 1;
+    if (blocks > kSmallBlocks) return;
+    const size_t shared = (rows + routing.experts + 1) * sizeof(int);
+    pack_small_kernel<V><<<blocks, kSmallThreads, shared, stream>>>(
+        static_cast<const V*>(hidden.data_ptr()), stride / int64_t(sizeof(V)), routing,
+        width, static_cast<V*>(out.data_ptr()), owner);
+    check(cudaGetLastError(), "launch of pack_small_kernel");
+    done = true;
+  });
+  return done;
+}
+
+// Launches everything for routing.rows rows; `keep` asks for the owner of each row.
+Tensor launch(const Tensor& hidden, const Routing& routing, Tensor& owner, bool keep,
+              cudaStream_t stream) {
+  STD_TORCH_CHECK(routing.rows <= INT32_MAX, "pack_tokens: ", routing.rows, " rows are too many");
+  int32_t dtype;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(hidden.get(), &dtype));
+  Tensor out = empty(hidden, dtype, routing.rows, hidden.size(1));
+  if (keep) owner = empty_int32(hidden, routing.rows);
+  int* kept = keep ? static_cast<int*>(owner.data_ptr()) : nullptr;
+  if (pack_small(hidden, routing, out, kept, stream)) return out;
+  if (!keep) owner = empty_int32(hidden, routing.rows);
+  int* claimed = static_cast<int*>(owner.data_ptr());
+  check(cudaMemsetAsync(claimed, 0xff, routing.rows * sizeof(int), stream), "clearing the owners");
+  const unsigned blocks = routing.tokens ? blocks_for(routing.tokens, kClaimThreads) : 1;
+  claim_kernel<<<blocks, kClaimThreads, 0, stream>>>(routing, claimed);
+  check(cudaGetLastError(), "launch of claim_kernel");
+  move_rows(hidden, owner, out, routing, stream);
+  return out;
+}
+
+// Waits until the running kernel has reported the row count; notices a kernel that died.
+int64_t await_count(const volatile int64_t* count, cudaStream_t stream) {
+  for (int64_t turn = 1; *count < 0; ++turn) {
+    if (turn % 4096 != 0 || cudaStreamQuery(stream) == cudaErrorNotReady) continue;
+    check(cudaStreamSynchronize(stream), "waiting for the row count");
+    STD_TORCH_CHECK(*count >= 0, "pack_tokens: expert_offsets[-1] is negative");
+  }
+  return *count;
+}
+
+std::tuple<Tensor, Tensor> pack(const Tensor& hidden, const Tensor& expert_idx,
+                                const Tensor& slot_idx, const Tensor& expert_offsets,
+                                int64_t num_rows, bool keep) {
+  STD_TORCH_CHECK(hidden.is_cuda() && hidden.dim() == 2 &&
+                      (hidden.size(1) <= 1 || hidden.stride(1) == 1),
+                  "pack_tokens: token_hidden must be (tokens, hidden) on a GPU, its rows contiguous");
+  const OnDevice on(hidden);
+  Routing routing = routing_of(hidden, expert_idx, slot_idx, expert_offsets);
+  STD_TORCH_CHECK(hidden.size(0) == routing.tokens, "pack_tokens: token_hidden has ", hidden.size(0),
+                  " rows, expert_idx ", routing.tokens);
+  Tensor owner;
+  routing.rows = num_rows;
+  if (num_rows >= 0) return {launch(hidden, routing, owner, keep, on.stream), owner};
+
+  cudaStreamCaptureStatus capturing;
+  check(cudaStreamIsCapturing(on.stream, &capturing), "cudaStreamIsCapturing");
+  STD_TORCH_CHECK(capturing == cudaStreamCaptureStatusNone,
+                  "pack_tokens: the row count lies on the device and a captured call cannot wait for "
+                  "it; give num_rows");
+  thread_local int64_t* reported = nullptr;
+  thread_local int64_t guess = -1;
+  if (reported == nullptr) check(cudaMallocHost(&reported, sizeof(int64_t)), "pinning 8 bytes");
+  routing.count = reported;
+  routing.rows = guess < 0 ? routing.tokens : guess;
+  for (;;) {
+    *static_cast<volatile int64_t*>(reported) = -1;
+    Tensor out = launch(hidden, routing, owner, keep, on.stream);
+    guess = await_count(reported, on.stream);
+    if (guess == routing.rows) return {out, owner};
+    routing.rows = guess;
   }
 }
 
-// The word the device publishes the row count through, in pinned memory; one per host thread.
-static int64_t* mailbox() {
-  thread_local int64_t* words = [] {
-    void* made = nullptr;
-    check(cudaHostAlloc(&made, 2 * sizeof(int64_t), cudaHostAllocPortable | cudaHostAllocMapped),
-          "cudaHostAlloc");
-    static_cast<volatile int64_t*>(made)[1] = 0;
-    return static_cast<int64_t*>(made);
-  }();
-  return words;
+Tensor pack_tokens(const Tensor& hidden, const Tensor& expert_idx, const Tensor& slot_idx,
+                   const Tensor& expert_offsets, int64_t num_rows) {
+  return std::get<0>(pack(hidden, expert_idx, slot_idx, expert_offsets, num_rows, false));
 }
 
-// Copies the tokens and returns the count offsets[experts], or -1 where wait is false.
-// hidden, out: (tokens, row_bytes) with the given stride, (rows, row_bytes) contiguous.
-int64_t pack_tokens(uintptr_t hidden, int64_t stride, uintptr_t expert, uintptr_t slot,
-                    uintptr_t offsets, int64_t tokens, int64_t experts, bool wide_index,
-                    int64_t row_bytes, uintptr_t out, int64_t rows, bool wait, int device,
-                    uintptr_t stream_handle) {
-  int current = 0;
-  check(cudaGetDevice(&current), "cudaGetDevice");
-  if (current != device) check(cudaSetDevice(device), "cudaSetDevice");
-  const auto stream = reinterpret_cast<cudaStream_t>(stream_handle);
-  const Tokens in{reinterpret_cast<const char*>(hidden), stride,
-                  reinterpret_cast<const void*>(expert), reinterpret_cast<const void*>(slot),
-                  reinterpret_cast<const void*>(offsets), tokens, int(experts)};
-  const Rows to{reinterpret_cast<char*>(out), rows, 0};
-  int64_t* published = wait ? mailbox() : nullptr;
-  thread_local int64_t ticket = 0;
-  ticket += wait;
-  if (wide_index)
-    launch_widest<int64_t>(in, to, row_bytes, published, ticket, stream);
-  else
-    launch_widest<int32_t>(in, to, row_bytes, published, ticket, stream);
-  int64_t count = -1;
-  if (wait) {
-    const volatile int64_t* words = published;
-    for (int64_t spins = 1; words[1] != ticket; ++spins)
-      if (spins % (1 << 20) == 0 && cudaStreamQuery(stream) != cudaErrorNotReady &&
-          words[1] != ticket)
-        check(cudaStreamSynchronize(stream), "reading the row count");
-    std::atomic_thread_fence(std::memory_order_acquire);
-    count = words[0];
-  }
-  if (current != device) check(cudaSetDevice(current), "cudaSetDevice");
-  return count;
+std::tuple<Tensor, Tensor> pack_tokens_owned(const Tensor& hidden, const Tensor& expert_idx,
+                                             const Tensor& slot_idx, const Tensor& expert_offsets,
+                                             int64_t num_rows) {
+  return pack(hidden, expert_idx, slot_idx, expert_offsets, num_rows, true);
+}
+
+Tensor pack_tokens_backward(const Tensor& grad, const Tensor& expert_idx, const Tensor& slot_idx,
+                            const Tensor& expert_offsets, const Tensor& owner) {
+  STD_TORCH_CHECK(grad.is_cuda() && grad.dim() == 2 && (grad.size(1) <= 1 || grad.stride(1) == 1),
+                  "pack_tokens: the gradient must be (rows, hidden) on a GPU, its rows contiguous");
+  const OnDevice on(grad);
+  Routing routing = routing_of(grad, expert_idx, slot_idx, expert_offsets);
+  routing.rows = grad.size(0);
+  int32_t dtype;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(grad.get(), &dtype));
+  Tensor grad_hidden = empty(grad, dtype, routing.tokens, grad.size(1));
+  if (routing.tokens == 0) return grad_hidden;
+  Tensor won = empty_int32(grad, routing.tokens);
+  won_kernel<<<blocks_for(routing.tokens, kClaimThreads), kClaimThreads, 0, on.stream>>>(
+      routing, static_cast<const int*>(owner.data_ptr()), static_cast<int*>(won.data_ptr()));
+  check(cudaGetLastError(), "launch of won_kernel");
+  move_rows(grad, won, grad_hidden, routing, on.stream);
+  return grad_hidden;
+}
+
+STABLE_TORCH_LIBRARY(steelyard_pack_tokens, m) {
+  m.def("pack_tokens(Tensor hidden, Tensor expert_idx, Tensor slot_idx, Tensor expert_offsets, "
+        "int num_rows) -> Tensor");
+  m.def("pack_tokens_owned(Tensor hidden, Tensor expert_idx, Tensor slot_idx, "
+        "Tensor expert_offsets, int num_rows) -> (Tensor, Tensor)");
+  m.def("pack_tokens_backward(Tensor grad, Tensor expert_idx, Tensor slot_idx, "
+        "Tensor expert_offsets, Tensor owner) -> Tensor");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(steelyard_pack_tokens, CompositeExplicitAutograd, m) {
+  m.impl("pack_tokens", TORCH_BOX(&pack_tokens));
+  m.impl("pack_tokens_owned", TORCH_BOX(&pack_tokens_owned));
+  m.impl("pack_tokens_backward", TORCH_BOX(&pack_tokens_backward));
 }
 """
 
-CPP_SOURCE = r"""
-#include <pybind11/pybind11.h>
-
-int64_t pack_tokens(uintptr_t hidden, int64_t stride, uintptr_t expert, uintptr_t slot,
-                    uintptr_t offsets, int64_t tokens, int64_t experts, bool wide_index,
-                    int64_t row_bytes, uintptr_t out, int64_t rows, bool wait, int device,
-                    uintptr_t stream);
-
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("pack_tokens", &pack_tokens); }
-"""
-
-_ext = load_inline(
+load_inline(
     name="steelyard_pack_tokens",
-    cpp_sources=CPP_SOURCE,
+    cpp_sources="",
     cuda_sources=CUDA_SOURCE,
-    functions=None,
-    extra_cuda_cflags=["-O3"],
-    with_cuda=True,
+    extra_cuda_cflags=["-O3", "-DUSE_CUDA"],
+    is_python_module=False,
     no_implicit_headers=True,
 )
+pack_tokens = torch.ops.steelyard_pack_tokens.pack_tokens.default
+pack_tokens_owned = torch.ops.steelyard_pack_tokens.pack_tokens_owned.default
+pack_tokens_backward = torch.ops.steelyard_pack_tokens.pack_tokens_backward.default
+
+
+class PackTokens(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, token_hidden, expert_idx, slot_idx, expert_offsets, num_rows):
+        routing = (expert_idx, slot_idx, expert_offsets)
+        out, owner = pack_tokens_owned(token_hidden, *routing, num_rows)
+        ctx.save_for_backward(*routing, owner)
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad):
+        grad = grad if grad.stride(1) == 1 else grad.contiguous()
+        return pack_tokens_backward(grad, *ctx.saved_tensors), None, None, None, None
 
 
 class ModelNew(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self._rows = 0  # of the last call: where the next allocation starts
+    """num_rows, where the caller knows expert_offsets[-1], spares every synchronisation; tokens whose
+    row lies beyond it are dropped, so an upper bound does too."""
 
-    def forward(self, token_hidden, expert_idx, slot_idx, expert_offsets, num_rows=None):
-        """num_rows: expert_offsets[-1], if the caller knows it; then nothing is waited for."""
-        tokens, hidden = token_hidden.shape
-        if token_hidden.stride(1) != 1 and hidden > 1:
+    def forward(self, token_hidden, expert_idx, slot_idx, expert_offsets, num_rows=-1):
+        if token_hidden.stride(1) != 1:
             token_hidden = token_hidden.contiguous()
-        kind = expert_offsets.dtype
-        indices = [expert_idx, slot_idx, expert_offsets]
-        if not (expert_idx.dtype == slot_idx.dtype == kind and kind in (torch.int32, torch.int64)):
-            raise TypeError("pack_tokens: the three index tensors must all be int32 or all int64")
-        if not (len(expert_idx) == len(slot_idx) == tokens):
-            raise ValueError("pack_tokens: expert_idx and slot_idx must have one entry per token")
-        expert, slot, offsets = (t if t.is_contiguous() else t.contiguous() for t in indices)
-        device = token_hidden.get_device()
-        size = token_hidden.element_size()
-        stream = torch.cuda.current_stream(device).cuda_stream
-        rows = max(self._rows, tokens) if num_rows is None else num_rows
-        while True:
-            out = token_hidden.new_empty(rows, hidden)
-            count = _ext.pack_tokens(
-                token_hidden.data_ptr(), token_hidden.stride(0) * size, expert.data_ptr(),
-                slot.data_ptr(), offsets.data_ptr(), tokens, len(offsets) - 1,
-                kind is torch.int64, hidden * size, out.data_ptr(), rows, num_rows is None,
-                device, stream,
-            )  # fmt: skip
-            if num_rows is not None:
-                return out
-            self._rows = count
-            if count <= rows:
-                return out[:count] if count < rows else out
-            rows = count
+        routing = (expert_idx, slot_idx, expert_offsets)
+        if token_hidden.requires_grad and torch.is_grad_enabled():
+            return PackTokens.apply(token_hidden, *routing, num_rows)
+        return pack_tokens(token_hidden, *routing, num_rows)
