@@ -378,6 +378,16 @@ def by_records(clock, context):
     table("Activity records (µs)", header, rows)
 
 
+def detached(clock, context):
+    """Does cuptiFinalize give later launches their speed back? Must run last."""
+    from harness import cudart
+
+    attached = call_us(clock, spin(0), 51)
+    code = ctypes.CDLL(cudart.loaded_library("libcupti")).cuptiFinalize()
+    rows = [("CUPTI attached", attached), (f"detached (code {code})", call_us(clock, spin(0), 51))]
+    table("Whole call of an empty kernel", ("state", "µs"), rows)
+
+
 def not_capturable(clock, context):
     x = torch.rand(10 * MB, device="cuda")
     rows = []
@@ -403,7 +413,7 @@ def half_card(clock, context):
 
 
 EXPERIMENTS = (overheads, spins, traffic, flushes, persistence, hidden_work, same_code, repeats,
-               half_card, by_records, not_capturable)  # activity records last  # fmt: skip
+               half_card, by_records, not_capturable, detached)  # activity records last  # fmt: skip
 
 
 def main():
