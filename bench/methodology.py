@@ -413,7 +413,7 @@ def half_card(clock, context):
 
 
 EXPERIMENTS = (overheads, spins, traffic, flushes, persistence, hidden_work, same_code, repeats,
-               half_card, by_records, not_capturable, detached)  # activity records last  # fmt: skip
+               half_card, by_records, not_capturable, detached)  # records last  # fmt: skip
 
 
 def main():
