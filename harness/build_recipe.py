@@ -42,6 +42,8 @@ class Source:
     name: str
     text: str
     path: str | None = None
+    skip: int = 0  # lines at the top that are not the user's
+    bound: int | None = None  # the last line before generated bindings
 
     @property
     def argument(self) -> str:

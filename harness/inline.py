@@ -105,11 +105,14 @@ def load_inline(
     if not no_implicit_headers:
         cpp = ["#include <torch/extension.h>", *cpp]
         cuda = [*IMPLICIT_CUDA, *cuda] if cuda else []
+    bound = _text(cpp).count("\n")
     if functions is not None:
         cpp += _bindings(names, with_pytorch_error_handling)
-    sources = [Source("main.cpp", _text(cpp))]
+    implicit = not no_implicit_headers
+    sources = [Source("main.cpp", _text(cpp), skip=1 if implicit else 0, bound=bound)]
     if cuda:
-        sources.append(Source("cuda.cu", _text(cuda)))
+        skip = len(IMPLICIT_CUDA) if implicit else 0
+        sources.append(Source("cuda.cu", _text(cuda), skip=skip))
     request = Request(
         name=str(name),
         sources=tuple(sources),

@@ -1,0 +1,82 @@
+"""Errors out of what g++, nvcc, ptxas and the linker print, each once, in order of importance."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from harness.build_resources import demangle
+
+GCC = re.compile(
+    r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:(?P<col>\d+):)? (?:fatal )?error: (?P<text>.*)$"
+)
+NVCC = re.compile(
+    r"^(?P<file>[^\s(][^(\n]*)\((?P<line>\d+)\): "
+    r"(?:catastrophic )?error(?: #\d+(?:-D)?)?: (?P<text>.*)$"
+)
+PTXAS = re.compile(r"^ptxas(?: \S+, line \d+;)?\s*(?:fatal\s*|error\s*): (?P<text>.*)$")
+LINK = re.compile(r"(?:multiple definition of|undefined reference to|cannot find -l).*$")
+TOOL = re.compile(
+    r"^(?:nvcc|cc1plus|c\+\+|g\+\+\S*|gcc\S*|cicc|cudafe\+\+|\S*/ld|collect2|nvlink|sh|/bin/sh)\b"
+    r".*?: ?(?:fatal|error|Killed|.*not found)\b.*$"
+)
+SYSTEM = ("collect2: error: ld returned", "compilation terminated")
+
+
+@dataclass(frozen=True)
+class Message:
+    """One error. `file` and `line` are the compiler's own; None where it gives none."""
+
+    text: str
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+
+
+def parse(output: str, own_files: tuple[str, ...]) -> tuple[Message, ...]:
+    """Errors of a build log; those in `own_files` (names as given to the compiler) come first."""
+    lines = output.splitlines()
+    found: list[Message] = []
+    for number, line in enumerate(lines):
+        message = _message(line)
+        if message is not None:
+            caret = _caret(lines, number) if message.column is None else None
+            found.append(Message(message.text, message.file, message.line, message.column or caret))
+    unique: dict[tuple, Message] = {}
+    for message in found:
+        unique.setdefault((message.text, message.file, message.line), message)
+    own = [m for m in unique.values() if m.file in own_files]
+    return (*own, *(m for m in unique.values() if m.file not in own_files))
+
+
+def _message(line: str) -> Message | None:
+    for pattern in (GCC, NVCC):
+        if match := pattern.match(line):
+            column = match.groupdict().get("col")
+            where = match["file"], int(match["line"]), int(column) if column else None
+            return Message(match["text"].strip(), *where)
+    if line.startswith("$ ") or any(line.startswith(text) for text in SYSTEM):
+        return None
+    if match := PTXAS.match(line):
+        return Message(_plain(match["text"]))
+    if match := LINK.search(line):
+        return Message(_plain(match.group()))
+    if TOOL.match(line):
+        return Message(line.strip())
+    return None
+
+
+def _caret(lines: list[str], number: int) -> int | None:
+    """nvcc prints the source line, indented by two, and a caret below it."""
+    for below in lines[number + 1 : number + 5]:
+        if re.fullmatch(r"\s*\^\s*", below):
+            return max(below.index("^") - 1, 1)
+    return None
+
+
+def _plain(text: str) -> str:
+    """Linker and ptxas name symbols as the machine does."""
+    symbols = list(dict.fromkeys(re.findall(r"\b_Z\w+", text)))
+    for symbol, name in zip(symbols, demangle(symbols), strict=True):
+        text = text.replace(symbol, name)
+    return text.strip().rstrip(";")
