@@ -169,17 +169,12 @@ def _kernel_traffic(raw: dict) -> KernelTraffic:
     for item in raw["lines"]:
         key = (item["file"], item["line"], _what(item["flags"]), item["width"])
         sums = merged.setdefault(key, {})
-        for name in (
-            "warp_accesses lanes bytes sectors least_sectors passes least_passes"
-        ).split():
+        for name in ["warp_accesses", "lanes", "bytes", "sectors", "least_sectors", "passes", "least_passes"]:
             sums[name] = sums.get(name, 0) + item[name]
     lines = [
         LineTraffic(raw["kernel"], file, line, what, width, **sums)
         for (file, line, what, width), sums in sorted(merged.items())
         if line
     ]
-    names = (
-        "kernel launches blocks sampled_blocks threads bytes_read bytes_written "
-        "distinct_bytes_read distinct_bytes_written"
-    ).split()
+    names = ["kernel", "launches", "blocks", "sampled_blocks", "threads", "bytes_read", "bytes_written", "distinct_bytes_read", "distinct_bytes_written"]
     return KernelTraffic(**{name: raw[name] for name in names}, lines=tuple(lines))

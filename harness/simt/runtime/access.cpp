@@ -23,7 +23,7 @@ struct AccessSite {
   uint32_t id = 0;
   unsigned long long round = 0;  // launch in which `memory` was looked up
   Memory* memory = nullptr;
-  int needs_16 = -1;  // whether the code wants 16-byte alignment; -1: not looked yet
+  unsigned long long told_host = 0;  // launch in which it was found to touch host memory
 };
 
 static std::vector<AccessSite*> sites{new AccessSite};
@@ -50,8 +50,9 @@ static AccessSite& site_at(const void* pc) {
   return *s;
 }
 
-static AccessSite& site_at_line(const Site& place) {
-  const auto key = reinterpret_cast<uintptr_t>(place.what) * 31 + static_cast<unsigned>(place.line);
+static AccessSite& site_at_line(const Site& place, unsigned part = 0) {
+  const auto line = static_cast<unsigned>(place.line) * 3 + part;
+  const auto key = reinterpret_cast<uintptr_t>(place.what) * 3000017 + line;
   AccessSite& s = site_at(reinterpret_cast<const void*>(key | uintptr_t(1) << 63));
   s.place = place;
   return s;
@@ -108,6 +109,14 @@ void access_warp_sync(Block& b, unsigned warp, unsigned mask) {
 [[noreturn]] static void broken(const char* kind, const char* message, uint32_t site) {
   stop(*tls_worker->current->launch, kind, message, tls_self, place_of_site(site),
        pc_of_site(site));
+  abandon();
+}
+
+[[noreturn]] static void misaligned(uintptr_t address, unsigned alignment, Site place) {
+  char message[120];
+  snprintf(message, sizeof message, "the address is %u bytes past a multiple of %u",
+           static_cast<unsigned>(address % alignment), alignment);
+  stop(*tls_worker->current->launch, "misaligned access", message, tls_self, place, nullptr);
   abandon();
 }
 
@@ -169,36 +178,10 @@ static void check_bounds(const Access& a, Memory& m, Block& b) {
            "the address belongs to no memory at all", a.site);
 }
 
-#if defined(__x86_64__)
-// A 16-byte type of 8-byte alignment is moved by movups/movdqu, one of 16-byte alignment by
-// movaps/movdqa: the code right after the call tells which.
-static bool code_needs_16(const void* pc) {
-  const unsigned char* p = static_cast<const unsigned char*>(pc);
-  for (int i = 0; i < 48; ++i) {
-    if (p[i] == 0xE8) return false;  // the next call
-    if (p[i] != 0x0F) continue;
-    if (p[i + 1] == 0x28 || p[i + 1] == 0x29) return true;
-    if (p[i + 1] == 0x10 || p[i + 1] == 0x11) return false;
-    if (p[i + 1] != 0x6F && p[i + 1] != 0x7F) continue;
-    return i > 0 && (p[i - 1] == 0x66 || (i > 1 && p[i - 2] == 0x66));
-  }
-  return false;
-}
-#else
-static bool code_needs_16(const void*) { return true; }
-#endif
-
-static void check_alignment(const Access& a, AccessSite& s) {
+// Where the alignment of the type does not tell: atomics and copies made by intrinsics.
+static void check_alignment(const Access& a) {
   if (a.address % a.bytes == 0) return;
-  if (a.bytes == 16 && a.address % 8 == 0) {
-    if (s.needs_16 < 0) s.needs_16 = code_needs_16(s.pc);
-    if (!s.needs_16) return;
-  }
-  char message[200];
-  snprintf(message, sizeof message, "%s %u bytes at an address that is %u past a multiple of %u",
-           a.writes ? "writes" : "reads", a.bytes,
-           static_cast<unsigned>(a.address % a.bytes), a.bytes);
-  broken("misaligned access", message, a.site);
+  misaligned(a.address, a.bytes, place_of_site(a.site));
 }
 
 static Memory* memory_of(AccessSite& s, uintptr_t address, Block& b) {
@@ -211,6 +194,14 @@ static Memory* memory_of(AccessSite& s, uintptr_t address, Block& b) {
   s.memory = m;
   s.round = launch_round;
   return m;
+}
+
+static void tell_host_memory(AccessSite& s) {
+  if (s.told_host == launch_round) return;
+  s.told_host = launch_round;
+  find("host memory", "warning",
+       "touches memory that is neither a tensor's nor cudaMalloc's: a GPU cannot reach it",
+       s.place, pc_of_site(s.id));
 }
 
 static bool is_runtime(uintptr_t address) {  // threadIdx and its kin of this OS thread
@@ -235,6 +226,12 @@ static bool seen_by_checker(uintptr_t address, const Fiber* f) {
 
 static void look(uintptr_t address, unsigned bytes, unsigned flags, AccessSite& s);
 
+void on_misaligned(const void* where, unsigned alignment, Site place) {
+  const Fiber* f = tls_self;
+  const uintptr_t address = reinterpret_cast<uintptr_t>(where);
+  if (f && f->block && f->block->launch->kernel.checked) misaligned(address, alignment, place);
+}
+
 void on_access(const volatile void* where, unsigned bytes, unsigned flags, const void* pc) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(where);
   if (bytes && seen_by_checker(address, tls_self)) look(address, bytes, flags, site_at(pc));
@@ -246,16 +243,30 @@ void on_atomic(const void* where, unsigned bytes, Site place) {
     look(address, bytes, kReads | kWrites | kIsAtomic | kAligned, site_at_line(place));
 }
 
+void on_copy(void* to, const void* from, unsigned bytes, Site place) {
+  const unsigned aligned = bytes == 4 || bytes == 8 || bytes == 16 ? kAligned : 0;
+  const uintptr_t source = reinterpret_cast<uintptr_t>(from);
+  const uintptr_t target = reinterpret_cast<uintptr_t>(to);
+  if (bytes && seen_by_checker(source, tls_self))
+    look(source, bytes, kReads | aligned, site_at_line(place, 1));
+  if (bytes && seen_by_checker(target, tls_self))
+    look(target, bytes, kWrites | aligned, site_at_line(place, 2));
+}
+
 static void look(uintptr_t address, unsigned bytes, unsigned flags, AccessSite& s) {
   Fiber* f = tls_self;
   Block& b = *f->block;
   settle_pending();
   Memory* m = memory_of(s, address, b);
   if (m->space == Space::kIgnored) return;
+  if (m->space == Space::kHost) {
+    tell_host_memory(s);
+    return;
+  }
   const bool writes = flags & kWrites, atomic = flags & (kIsAtomic | kIsVolatile);
   Access a{address, bytes, writes, (flags & kReads) != 0, atomic, s.id};
   check_bounds(a, *m, b);
-  if (flags & kAligned) check_alignment(a, s);
+  if (flags & kAligned) check_alignment(a);
   if (atomic) order_atomic(b, f->tid, address, writes);
   check_cells(a, *m, b, f->tid);
   const bool shared = m->space == Space::kStaticShared || m->space == Space::kDynamicShared;

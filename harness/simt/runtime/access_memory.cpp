@@ -1,5 +1,6 @@
 #include "access_memory.h"
 
+#include <dlfcn.h>
 #include <sys/mman.h>
 
 #include <cstdio>
@@ -17,7 +18,13 @@ static std::mutex mutex;
 static std::map<uintptr_t, Memory*> allocations;           // by guard_begin
 static std::unordered_map<uintptr_t, Memory*> pages;       // of memory nobody told us of
 static std::unordered_map<const Block*, Memory*> arenas;   // two for each block: static, dynamic
-static std::vector<std::pair<uintptr_t, uintptr_t>> ignored, mapped;
+static std::vector<std::pair<uintptr_t, uintptr_t>> ignored;
+struct Mapped {
+  uintptr_t begin, end;
+  bool named;  // a file, or shared memory of the harness
+};
+static std::vector<Mapped> mapped;
+static bool tensors_known = false;  // by an allocator that tells of them
 static std::vector<Cell> split_cells(4);  // [0..3] unused, so that index 0 is never a split
 
 uint32_t poison_word(uintptr_t address) {
@@ -45,6 +52,7 @@ extern "C" __attribute__((visibility("default"))) void simt_access_allocated(voi
   r->guard_end = r->end + guard;
   r->space = Space::kGlobal;
   r->poisoned = poisoned;
+  tensors_known = true;
   if (poisoned) fill_poison(begin, bytes);
   std::lock_guard<std::mutex> lock(mutex);
   allocations[r->guard_begin] = r;
@@ -98,22 +106,34 @@ static void read_maps() {
     unsigned long lo, hi;
     char mode[8];
     if (sscanf(line, "%lx-%lx %7s", &lo, &hi, mode) == 3 && mode[0] == 'r')
-      mapped.push_back({lo, hi});
+      mapped.push_back({lo, hi, strchr(line, '/') != nullptr});
   }
   fclose(f);
 }
 
-static bool listed(uintptr_t first, uintptr_t last) {
-  for (auto& m : mapped)
-    if (first >= m.first && last < m.second) return true;
-  return false;
+static const Mapped* listed(uintptr_t first, uintptr_t last) {
+  for (const Mapped& m : mapped)
+    if (first >= m.begin && last < m.end) return &m;
+  return nullptr;
+}
+
+// Memory of the process itself: neither a tensor, nor a variable of the solution, nor an arena.
+static bool is_heap(uintptr_t address) {
+  Dl_info info;
+  if (!tensors_known || dladdr(reinterpret_cast<void*>(address), &info)) return false;
+  const Mapped* m = listed(address, address);
+  if (!m) {
+    read_maps();
+    m = listed(address, address);
+  }
+  return m && !m->named;
 }
 
 bool is_mapped(uintptr_t address, size_t bytes) {
   if (listed(address, address + bytes - 1)) return true;
   read_maps();
   if (mapped.empty()) return true;  // no /proc: let the signal tell
-  return listed(address, address + bytes - 1);
+  return listed(address, address + bytes - 1) != nullptr;
 }
 
 static Memory* page_of(uintptr_t address) {
@@ -124,6 +144,7 @@ static Memory* page_of(uintptr_t address) {
   r->end = r->guard_end = r->begin + 4096;
   for (auto& i : ignored)
     if (address >= i.first && address < i.second) r->space = Space::kIgnored;
+  if (r->space == Space::kOther && is_heap(address)) r->space = Space::kHost;
   return r;
 }
 

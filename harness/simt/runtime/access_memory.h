@@ -17,7 +17,7 @@ struct Cell {
 constexpr uint32_t kAtomic = 1u << 31;     // flag of a site: the access was atomic
 constexpr uint32_t kSplit = 0xffffffffu;   // in write_site: `write` is the index of four cells
 
-enum class Space : uint8_t { kGlobal, kStaticShared, kDynamicShared, kOther, kIgnored };
+enum class Space : uint8_t { kGlobal, kStaticShared, kDynamicShared, kOther, kHost, kIgnored };
 
 struct Memory {
   uintptr_t begin = 0, end = 0;              // what may be touched
