@@ -46,30 +46,51 @@ class Entry:
 
 def folder() -> Path:
     path = cache.root() / "build"
-    path.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(PermissionError):  # a confined process reads what is there
+        path.mkdir(parents=True, exist_ok=True)
     return path
+
+
+def wanted() -> Path:
+    """Where the cache belongs; cache.root() is elsewhere when this cannot be written."""
+    chosen = os.environ.get("STEELYARD_CACHE")
+    return Path(chosen) if chosen else Path.home() / ".cache" / "steelyard"
+
+
+def notice() -> str | None:
+    """One sentence where builds do not go to the folder they belong in."""
+    if cache.root() == wanted():
+        return None
+    return (
+        f"{wanted()} cannot be written: builds go to {cache.root()} "
+        "(set STEELYARD_CACHE to a folder that can)"
+    )
 
 
 def lookup(key: str) -> Entry | None:
     """The entry of a key, if it is there and every header it read still has the same content."""
-    manifest = read_json(folder() / f"{key}.json")
-    if manifest is None:
-        return None
-    headers = manifest.get("headers", [])
-    data = read_json(folder() / _address(key, headers) / "entry.json")
-    if data is None:
-        return None
-    entry = from_dict(Entry, data)
-    if not os.path.exists(entry.library):
-        return None
-    return dataclasses.replace(entry, cached=True)
+    for place in dict.fromkeys((folder(), wanted() / "build")):
+        manifest = read_json(place / f"{key}.json")
+        if manifest is None:
+            continue
+        headers = manifest.get("headers", [])
+        data = read_json(place / _address(key, headers) / "entry.json")
+        if data is None:
+            continue
+        entry = from_dict(Entry, data)
+        if os.path.exists(entry.library):
+            return dataclasses.replace(entry, cached=True)
+    return None
 
 
 @contextlib.contextmanager
 def workspace(key: str) -> Iterator[Path]:
     """A private folder on the cache's file system; gone afterwards, whatever happens."""
-    (folder() / "tmp").mkdir(exist_ok=True)
-    path = Path(tempfile.mkdtemp(prefix=f"{key[:12]}-", dir=folder() / "tmp"))
+    try:
+        (folder() / "tmp").mkdir(exist_ok=True)
+        path = Path(tempfile.mkdtemp(prefix=f"{key[:12]}-", dir=folder() / "tmp"))
+    except OSError:  # confined to a scratch folder: build there, for this process only
+        path = Path(tempfile.mkdtemp(prefix="steelyard-build-"))
     try:
         yield path
     finally:
@@ -77,8 +98,14 @@ def workspace(key: str) -> Iterator[Path]:
 
 
 def publish(work: Path, entry: Entry, headers: list[str]) -> Entry:
-    """Move a finished work folder into place; `entry.library` is a file name inside it."""
+    """Move a finished work folder into place; `entry.library` is a file name inside it.
+
+    Where the cache cannot be written, into a folder that lasts as long as the temporary ones.
+    """
     target = folder() / _address(entry.key, headers)
+    shared = os.access(folder(), os.W_OK) and work.parent == folder() / "tmp"
+    if not shared:
+        target = Path(tempfile.mkdtemp(prefix="steelyard-built-")) / target.name
     entry = dataclasses.replace(entry, library=str(target / entry.library))
     (work / "entry.json").write_text(json.dumps(to_dict(entry)), encoding="utf-8")
     for _ in range(3):
@@ -89,7 +116,8 @@ def publish(work: Path, entry: Entry, headers: list[str]) -> Entry:
             if (target / "entry.json").exists() and os.path.exists(entry.library):
                 break
             shutil.rmtree(target, ignore_errors=True)
-    write_json(folder() / f"{entry.key}.json", {"headers": headers})
+    if shared:
+        write_json(folder() / f"{entry.key}.json", {"headers": headers})
     return entry
 
 

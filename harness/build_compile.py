@@ -53,8 +53,16 @@ def _write_sources(recipe: Recipe, work: Path) -> None:
 
 
 def _link(recipe: Recipe, work: Path, listen: Callable[[str], None]) -> Done:
-    (done,) = build_steps.run((Step("link", recipe.link, show="linking"),), work, listen)
-    return Done(done.name, done.code, done.seconds, f"$ {shlex.join(recipe.link)}\n{done.output}")
+    command = recipe.link
+    steps = []
+    if "-lcuda" in command:
+        # A toolkit from pip has no stub of the driver library; only its name matters here.
+        command = (*command, "-L.")
+        stub = (command[0], "-shared", "-Wl,-soname,libcuda.so.1", "-o", "libcuda.so")
+        steps.append(Step("libcuda stub", (*stub, "-x", "c", "/dev/null")))
+    steps.append(Step("link", command, tuple(step.name for step in steps), show="linking"))
+    *_, done = build_steps.run(tuple(steps), work, listen)
+    return Done(done.name, done.code, done.seconds, f"$ {shlex.join(command)}\n{done.output}")
 
 
 def _log(results: list[Done]) -> str:
@@ -68,7 +76,7 @@ def _tidied(work: Path) -> Path:
     for path in work.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
-        elif path.name.startswith("tmpxft") or path.suffix in (".o", ".d"):
+        elif path.name.startswith(("tmpxft", "libcuda.so")) or path.suffix in (".o", ".d"):
             path.unlink()
     return work
 

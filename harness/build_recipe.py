@@ -172,16 +172,32 @@ def _link(request: Request, tools: Toolchain, objects: list[str]) -> tuple[str, 
         libraries.append("-ltorch_python")
     if request.with_cuda:
         libraries.append("-lcudart")
-    folders = tuple(f"-L{folder}" for folder in tools.library_dirs)
+    folders = tools.library_dirs
     run_path = f"-Wl,-rpath,{os.path.join(tools.torch.root, 'lib')}"
     return (
         *tools.host_command,
         *objects,
         *kind,
-        *request.ldflags,
-        *folders,
-        *libraries,
+        *(library(flag, folders) for flag in request.ldflags),
+        *(f"-L{folder}" for folder in folders),
+        *(library(flag, folders) for flag in libraries),
         *((run_path,) if request.standalone else ()),
         "-o",
         request.library,
     )
+
+
+def library(flag: str, folders: tuple[str, ...]) -> str:
+    """-lcudart as -l:libcudart.so.13 where pip's folders lack the plain link; else unchanged."""
+    match = re.fullmatch(r"-l(\w+)", flag)
+    if match is None:
+        return flag
+    name = f"lib{match[1]}"
+    for folder in folders:
+        if any(os.path.exists(os.path.join(folder, name + end)) for end in (".so", ".a")):
+            return flag
+    for folder in folders:
+        versioned = sorted(path.name for path in Path(folder).glob(f"{name}.so.[0-9]*"))
+        if versioned:
+            return f"-l:{versioned[0]}"
+    return flag

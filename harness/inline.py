@@ -7,6 +7,7 @@ same sources finds the library that was built before; otherwise it is built here
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import importlib.machinery
 import importlib.util
 import os
@@ -14,15 +15,21 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from harness import build_cache, build_compile, build_recipe, diagnose, driver, toolchain
+from harness import (
+    build_cache,
+    build_compile,
+    build_recipe,
+    diagnose,
+    driver,
+    inline_request,
+    toolchain,
+)
 from harness.build_cache import Entry
-from harness.build_recipe import Request, Source, split_flags
+from harness.build_recipe import Request
+from harness.inline_request import Flags
 from harness.records import Failed, Outcome
-
-IMPLICIT_CUDA = ("#include <torch/types.h>", "#include <cuda.h>", "#include <cuda_runtime.h>")
 
 
 @dataclass
@@ -98,32 +105,13 @@ def load_inline(
 ):
     """torch.utils.cpp_extension.load_inline; build_directory and use_pch are not needed here."""
     del extra_sycl_cflags, build_directory, keep_intermediates, use_pch
-    if sycl_sources or with_sycl:
-        raise _unsupported("sycl_sources", "only C++ and CUDA are built here")
-    cpp, cuda = _as_list(cpp_sources), _as_list(cuda_sources)
-    names = _functions(functions)
-    if not no_implicit_headers:
-        cpp = ["#include <torch/extension.h>", *cpp]
-        cuda = [*IMPLICIT_CUDA, *cuda] if cuda else []
-    bound = _text(cpp).count("\n")
-    if functions is not None:
-        cpp += _bindings(names, with_pytorch_error_handling)
-    implicit = not no_implicit_headers
-    sources = [Source("main.cpp", _text(cpp), skip=1 if implicit else 0, bound=bound)]
-    if cuda:
-        skip = len(IMPLICIT_CUDA) if implicit else 0
-        sources.append(Source("cuda.cu", _text(cuda), skip=skip))
-    request = Request(
-        name=str(name),
-        sources=tuple(sources),
-        cflags=split_flags(extra_cflags),
-        cuda_cflags=split_flags(extra_cuda_cflags),
-        ldflags=split_flags(extra_ldflags),
-        include_paths=tuple(str(path) for path in _as_list(extra_include_paths)),
-        with_cuda=bool(cuda) if with_cuda is None else bool(with_cuda),
-        python_module=bool(is_python_module),
-        functions=tuple(names),
+    _refuse_sycl(sycl_sources, with_sycl)
+    written = inline_request.Strings(
+        cpp_sources, cuda_sources, functions, no_implicit_headers, with_pytorch_error_handling
     )
+    flags = Flags(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths, _caller())
+    request = inline_request.from_strings(str(name), written, flags, with_cuda)
+    request = dataclasses.replace(request, python_module=bool(is_python_module))
     return _deliver(request, bool(verbose))
 
 
@@ -145,23 +133,16 @@ def load(
 ):
     """torch.utils.cpp_extension.load: the same from source files."""
     del extra_sycl_cflags, build_directory, keep_intermediates
-    if with_sycl:
-        raise _unsupported("with_sycl", "only C++ and CUDA are built here")
+    _refuse_sycl(None, with_sycl)
     if is_python_module and is_standalone:
         raise ValueError("`is_python_module` and `is_standalone` are mutually exclusive.")
-    files = tuple(_file(path) for path in _as_list(sources))
-    request = Request(
-        name=str(name),
-        sources=files,
-        cflags=split_flags(extra_cflags),
-        cuda_cflags=split_flags(extra_cuda_cflags),
-        ldflags=split_flags(extra_ldflags),
-        include_paths=tuple(str(path) for path in _as_list(extra_include_paths)),
-        with_cuda=any(file.cuda for file in files) if with_cuda is None else bool(with_cuda),
-        python_module=bool(is_python_module),
-        standalone=bool(is_standalone),
-    )
-    return _deliver(request, bool(verbose))
+    flags = Flags(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths, _caller())
+    try:
+        request = inline_request.from_files(str(name), sources, flags, with_cuda)
+    except Failed as failed:
+        raise BuildError(failed) from None
+    kind = {"python_module": bool(is_python_module), "standalone": bool(is_standalone)}
+    return _deliver(dataclasses.replace(request, **kind), bool(verbose))
 
 
 def _deliver(request: Request, verbose: bool) -> Any:
@@ -253,50 +234,6 @@ def _cpp_extension(cuda_home: str | None):
     return extension
 
 
-def _functions(functions) -> dict[str, str]:
-    if functions is None:
-        return {}
-    if isinstance(functions, str):
-        return {functions: functions}
-    if isinstance(functions, list | tuple):
-        return {str(name): str(name) for name in functions}
-    if isinstance(functions, dict):
-        return {str(name): str(text) for name, text in functions.items()}
-    raise ValueError(f"Expected 'functions' to be a list or dict, but was {type(functions)}")
-
-
-def _bindings(functions: dict[str, str], safe: bool) -> list[str]:
-    lines = ["PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {"]
-    for name, text in functions.items():
-        target = f"torch::wrap_pybind_function({name})" if safe else name
-        quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        lines.append(f'm.def("{name}", {target}, "{quoted}");')
-    return [*lines, "}"]
-
-
-def _file(path) -> Source:
-    """A source file, looked for in the current folder and beside the solution."""
-    given = Path(path)
-    beside = Path(_caller() or ".").parent / given
-    found = next((p for p in (given, beside) if p.is_file()), None)
-    if found is None:
-        raise BuildError(
-            Failed(Outcome.DOES_NOT_BUILD, "build", f"load: there is no source file {path}")
-        )
-    text = found.read_bytes().decode("utf-8", "surrogateescape")
-    return Source(found.name, text, str(found.resolve()))
-
-
-def _as_list(value) -> list[str]:
-    if value is None:
-        return []
-    return [str(value)] if isinstance(value, str | os.PathLike) else [str(v) for v in value]
-
-
-def _text(parts: list[str]) -> str:
-    return "\n".join(parts) + "\n"
-
-
 def _caller() -> str | None:
     """The Python file that called load_inline: the first frame outside this module and torch."""
     frame = sys._getframe(1)
@@ -308,5 +245,7 @@ def _caller() -> str | None:
     return None
 
 
-def _unsupported(what: str, why: str) -> BuildError:
-    return BuildError(Failed(Outcome.DOES_NOT_BUILD, "build", f"load_inline: {what}: {why}"))
+def _refuse_sycl(sources, with_sycl) -> None:
+    if sources or with_sycl:
+        sentence = "load_inline: sycl_sources are not built here, only C++ and CUDA"
+        raise BuildError(Failed(Outcome.DOES_NOT_BUILD, "build", sentence))
