@@ -19,7 +19,7 @@ from harness import toolchain_cuda as cuda
 from harness import toolchain_host as host
 from harness.records import Failed, Outcome
 
-VARIABLES = ("CUDA_HOME", "CUDA_PATH", "PATH", "CXX", "NVCC_CCBIN", "TORCH_CUDA_ARCH_LIST")
+VARIABLES = ("CUDA_HOME", "CUDA_PATH", "PATH", "CXX", "TORCH_CUDA_ARCH_LIST")
 
 
 @dataclass(frozen=True)

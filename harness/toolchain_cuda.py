@@ -122,14 +122,18 @@ def _places() -> Iterator[tuple[str, str]]:
     on_path = shutil.which("nvcc")
     if on_path:
         yield _root_of(on_path), "PATH"
-    usual = [Path("/usr/local/cuda"), *_newest_first(Path("/usr/local")), Path("/opt/cuda")]
-    usual += [Path("/usr/lib/nvidia-cuda-toolkit"), Path(sys.prefix)]
-    for folder in usual:
+    for folder in usual_folders():
         if (folder / "bin" / "nvcc").exists():
             yield str(folder), "folder"
     for nvidia in site_folders():
         for folder in sorted(Path(nvidia).glob("cu[0-9][0-9]"), reverse=True):
             yield str(folder), "pip"
+
+
+def usual_folders() -> list[Path]:
+    local = Path("/usr/local")
+    folders = [local / "cuda", *_newest_first(local), Path("/opt/cuda")]
+    return [*folders, Path("/usr/lib/nvidia-cuda-toolkit"), Path(sys.prefix)]
 
 
 def _newest_first(parent: Path) -> list[Path]:
