@@ -20,8 +20,8 @@ EXPANDED = re.compile(r"__attribute__\(\((global|device|host|shared|constant|man
 PTXAS = re.compile(r"^ptxas(?: \S+, line \d+;)?\s*(?:fatal\s*|error\s*): (?P<text>.*)$")
 LINK = re.compile(r"(?:multiple definition of|undefined reference to|cannot find -l).*$")
 TOOL = re.compile(
-    r"^(?:nvcc|cc1plus|c\+\+|g\+\+\S*|gcc\S*|cicc|cudafe\+\+|\S*/ld|collect2|nvlink|sh|/bin/sh)\b"
-    r".*?: ?(?:fatal|error|Killed|.*not found)\b.*$"
+    r"^(?:nvcc|cc1plus|c\+\+|g\+\+\S*|gcc\S*|cicc|cudafe\+\+|\S*/ld|collect2|nvlink|sh|/bin/sh)(?=[\s:])"
+    r".*?\b(?:fatal|error|Killed|not found)\b.*$"
 )
 SYSTEM = ("collect2: error: ld returned", "compilation terminated")
 
@@ -44,8 +44,10 @@ def parse(output: str, own_files: tuple[str, ...]) -> tuple[Message, ...]:
     for number, line in enumerate(lines):
         message = _message(line)
         if message is not None:
-            caret = _caret(lines, number) if message.column is None else None
-            found.append(Message(message.text, message.file, message.line, message.column or caret))
+            if message.column is None:
+                column, token = _caret(lines, number)
+                message = dataclasses.replace(message, column=column, token=token)
+            found.append(message)
     unique: dict[tuple, Message] = {}
     for message in found:
         unique.setdefault((message.text, message.file, message.line), message)
