@@ -1,24 +1,18 @@
-"""The checked mode's Python side: guarded tensor memory, outputs nobody wrote, traffic by line.
+"""The checked mode's Python side: what kernels moved by source line, outputs nobody wrote.
 
 A solution built with mode "checked" tells the runtime of every load and store of its kernels; what
-it finds comes with `harness.simt.findings()` and as `Fault`. Here is what tensors have to do with it.
+it finds comes with `harness.simt.findings()` and as `Fault`. Call `traffic()` before `findings()`:
+both take away what there is.
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
 import json
-import os
-import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 
-from . import compiler, runtime_library
+from . import runtime_library
 from .outcomes import Finding
-
-ALLOCATOR = Path(__file__).resolve().parent / "allocator" / "allocator.cpp"
-_STORE, _SHARED, _ATOMIC = 1, 2, 4
 
 
 @dataclass(frozen=True)
@@ -56,7 +50,7 @@ class LineTraffic:
 
 @dataclass(frozen=True)
 class KernelTraffic:
-    """All launches of one kernel since the last call; bytes as asked for by global accesses."""
+    """All launches of one kernel; bytes of global memory as its accesses ask for them."""
 
     kernel: str
     launches: int
@@ -67,48 +61,50 @@ class KernelTraffic:
     bytes_written: int
     distinct_bytes_read: int  # each byte once a launch
     distinct_bytes_written: int
-    lines: tuple[LineTraffic, ...]
+    lines: tuple[LineTraffic, ...] = ()
 
 
-@functools.cache
-def _allocator() -> ctypes.CDLL:
-    """The library that gives CPU tensors guarded memory; compiled once per cache folder."""
-    import torch
-
-    ctypes.CDLL(str(compiler.runtime_library()), mode=ctypes.RTLD_GLOBAL)
-    path = compiler.folder() / "allocator.so"
-    if not path.exists():
-        part = path.with_suffix(f".{os.getpid()}")
-        root = Path(torch.__file__).parent
-        include, lib = f"-I{root / 'include'}", f"-L{root / 'lib'}"
-        flags = ["-std=c++20", "-O2", "-fPIC", "-shared", "-w"]
-        command = [compiler.host_compiler(), *flags, include, str(ALLOCATOR), lib, "-lc10"]
-        done = subprocess.run([*command, "-o", str(part)], capture_output=True, text=True)
-        if done.returncode:
-            raise compiler.BuildFailed(done.stderr[-2000:])
-        part.rename(path)
-    return ctypes.CDLL(str(path))
-
-
-@functools.cache
-def _runtime() -> ctypes.CDLL:
+def traffic() -> list[KernelTraffic]:
+    """What the checked kernels of this process moved since the last call."""
     library = runtime_library.library()
-    library.simt_take_traffic.restype = ctypes.c_char_p
-    library.simt_access_unwritten.restype = ctypes.c_longlong
-    return library
+    library.simt_take_traffic.restype = library.simt_take_kernels.restype = ctypes.c_char_p
+    raw = runtime_library._locate(json.loads(library.simt_take_traffic()))
+    kernels = json.loads(library.simt_take_kernels())
+    return [KernelTraffic(**k, lines=_lines(k["kernel"], raw)) for k in kernels]
 
 
-def guard_tensors(on: bool = True) -> None:
-    """From now on tensors get memory with guard space around it, filled with a pattern of NaNs.
+_SUMMED = "warps lanes bytes sectors least passes conflicts".split()
 
-    Only such tensors have bounds; memory from elsewhere (an arena of the harness) is checked for
-    races alone. Call it before the inputs are made.
-    """
-    _allocator().simt_allocator_use(int(on))
+
+def _lines(kernel: str, raw: list[dict]) -> tuple[LineTraffic, ...]:
+    """The places of one kernel, added up by line, kind and width."""
+    merged: dict[tuple, dict[str, int]] = {}
+    for item in raw:
+        if item["kernel"] != kernel or not item["line"]:
+            continue
+        sums = merged.setdefault((item["file"], item["line"], _what(item), item["width"]), {})
+        for name in _SUMMED:
+            sums[name] = sums.get(name, 0) + item[name]
+    return tuple(
+        LineTraffic(
+            *(kernel, file, line, what, width),
+            *(sums["warps"], sums["lanes"], sums["bytes"], sums["sectors"], sums["least"]),
+            *(sums["passes"], sums["passes"] - sums["conflicts"]),
+        )
+        for (file, line, what, width), sums in sorted(merged.items())
+    )
+
+
+def _what(item: dict) -> str:
+    kind = "atomic" if item["atomic"] else "store" if item["write"] else "load"
+    return f"shared {kind}" if item["shared"] else kind
 
 
 def unwritten_outputs(value) -> list[Finding]:
-    """Findings about tensors in `value` (any nesting of list, tuple, dict) with fresh memory left."""
+    """Findings about tensors in `value` (any nesting of list, tuple, dict) with fresh memory left.
+
+    Works for tensors made by torch after `install()` in checked mode; others cannot be told.
+    """
     found = []
     for index, tensor in enumerate(_tensors(value)):
         count, first = _unwritten(tensor)
@@ -137,44 +133,14 @@ def _tensors(value):
 
 def _unwritten(tensor) -> tuple[int, int]:
     """Bytes never written and the offset of the first; (0, 0) where that cannot be told."""
-    if tensor.layout != _strided() or not tensor.numel() or not tensor.is_contiguous():
-        return 0, 0
-    first = ctypes.c_longlong()
-    bytes_ = ctypes.c_size_t(tensor.numel() * tensor.element_size())
-    address = ctypes.c_void_p(tensor.data_ptr())
-    count = _runtime().simt_access_unwritten(address, bytes_, ctypes.byref(first))
-    return (count, first.value) if count > 0 else (0, 0)
-
-
-def _strided():
     import torch
 
-    return torch.strided
-
-
-def traffic() -> list[KernelTraffic]:
-    """What the kernels of this process moved since the last call."""
-    kernels = json.loads(_runtime().simt_take_traffic())
-    runtime_library._locate([line for kernel in kernels for line in kernel["lines"]])
-    return [_kernel_traffic(kernel) for kernel in kernels]
-
-
-def _what(flags: int) -> str:
-    kind = "atomic" if flags & _ATOMIC else "store" if flags & _STORE else "load"
-    return f"shared {kind}" if flags & _SHARED else kind
-
-
-def _kernel_traffic(raw: dict) -> KernelTraffic:
-    merged: dict[tuple, dict[str, int]] = {}
-    for item in raw["lines"]:
-        key = (item["file"], item["line"], _what(item["flags"]), item["width"])
-        sums = merged.setdefault(key, {})
-        for name in ["warp_accesses", "lanes", "bytes", "sectors", "least_sectors", "passes", "least_passes"]:
-            sums[name] = sums.get(name, 0) + item[name]
-    lines = [
-        LineTraffic(raw["kernel"], file, line, what, width, **sums)
-        for (file, line, what, width), sums in sorted(merged.items())
-        if line
-    ]
-    names = ["kernel", "launches", "blocks", "sampled_blocks", "threads", "bytes_read", "bytes_written", "distinct_bytes_read", "distinct_bytes_written"]
-    return KernelTraffic(**{name: raw[name] for name in names}, lines=tuple(lines))
+    if tensor.layout != torch.strided or not tensor.numel() or not tensor.is_contiguous():
+        return 0, 0
+    function = runtime_library.library().simt_access_unwritten
+    function.restype = ctypes.c_longlong
+    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_longlong)]
+    first = ctypes.c_longlong()
+    bytes_ = tensor.numel() * tensor.element_size()
+    count = function(tensor.data_ptr(), bytes_, ctypes.byref(first))
+    return (count, first.value) if count > 0 else (0, 0)

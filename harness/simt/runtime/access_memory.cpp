@@ -10,12 +10,15 @@
 #include <unordered_map>
 #include <vector>
 
+#include "allocations.h"
 #include "block.h"
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace simt {
 
 static std::mutex mutex;
-static std::map<uintptr_t, Memory*> allocations;           // by guard_begin
+static std::map<uintptr_t, Memory*> allocations;           // by begin
 static std::unordered_map<uintptr_t, Memory*> pages;       // of memory nobody told us of
 static std::unordered_map<const Block*, Memory*> arenas;   // two for each block: static, dynamic
 static std::vector<std::pair<uintptr_t, uintptr_t>> ignored;
@@ -41,57 +44,56 @@ void fill_poison(void* begin, size_t bytes) {
   }
 }
 
-extern "C" __attribute__((visibility("default"))) void simt_access_allocated(void* begin,
-                                                                            size_t bytes,
-                                                                            size_t guard,
-                                                                            int poisoned) {
-  Memory* r = new Memory;
-  r->begin = reinterpret_cast<uintptr_t>(begin);
-  r->end = r->begin + bytes;
-  r->guard_begin = r->begin - guard;
-  r->guard_end = r->end + guard;
-  r->space = Space::kGlobal;
-  r->poisoned = poisoned;
-  tensors_known = true;
-  if (poisoned) fill_poison(begin, bytes);
-  std::lock_guard<std::mutex> lock(mutex);
-  allocations[r->guard_begin] = r;
+static void forget(Memory* m) {
+  if (m->cells) munmap(m->cells, m->cells_bytes);
+  delete m;
 }
 
-// How many of `bytes` from `begin` are as fresh memory was: no kernel and nobody else wrote them.
-// -1: this memory was not filled when it was allocated. *first is the offset of the first.
-extern "C" __attribute__((visibility("default"))) long long simt_access_unwritten(
-    const void* begin, size_t bytes, long long* first) {
-  const uintptr_t from = reinterpret_cast<uintptr_t>(begin);
-  Memory* r = find_memory(from);
-  if (r->space != Space::kGlobal || !r->poisoned || from + bytes > r->end) return -1;
-  long long count = 0;
-  for (uintptr_t word = (from + 3) & ~uintptr_t(3); word + 4 <= from + bytes; word += 4) {
-    uint32_t value;
-    memcpy(&value, reinterpret_cast<const void*>(word), 4);
-    if (value != poison_word(word)) continue;
-    if (r->cells && r->cells[(word - r->begin) / 4].write) continue;
-    if (!count) *first = static_cast<long long>(word - from);
-    count += 4;
+static void add(uintptr_t begin, size_t bytes, bool fresh, size_t guard) {
+  std::lock_guard<std::mutex> lock(mutex);
+  auto it = allocations.upper_bound(begin);
+  if (it != allocations.begin() && std::prev(it)->second->end > begin) --it;
+  if (it != allocations.end() && !fresh && it->second->begin == begin &&
+      it->second->end >= begin + bytes)
+    return;  // told again
+  while (it != allocations.end() && it->second->begin < begin + bytes) {
+    forget(it->second);
+    it = allocations.erase(it);
   }
-  return count;
+  Memory* m = new Memory;
+  m->begin = begin;
+  m->end = begin + bytes;
+  m->guard = guard;
+  m->space = Space::kGlobal;
+  m->poisoned = fresh;
+  if (fresh) fill_poison(reinterpret_cast<void*>(begin), bytes);
+  tensors_known = true;
+  auto& slot = allocations[begin];
+  if (slot) forget(slot);
+  slot = m;
 }
 
-static void drop(Memory* r) {
-  if (r->cells) munmap(r->cells, r->cells_bytes);
-  delete r;
+constexpr size_t kNear = 1 << 16;
+
+void add_allocation(const void* begin, size_t bytes, bool fresh) {
+  add(reinterpret_cast<uintptr_t>(begin), bytes, fresh, kNear);
 }
 
-extern "C" __attribute__((visibility("default"))) void simt_access_released(void* begin) {
+void drop_allocation(const void* begin) {
   std::lock_guard<std::mutex> lock(mutex);
-  const uintptr_t b = reinterpret_cast<uintptr_t>(begin);
-  auto it = allocations.upper_bound(b);
-  if (it == allocations.begin()) return;
-  --it;
-  if (it->second->begin != b) return;
-  drop(it->second);
+  auto it = allocations.find(reinterpret_cast<uintptr_t>(begin));
+  if (it == allocations.end()) return;
+  forget(it->second);
   allocations.erase(it);
 }
+
+EXPORT void simt_add_allocation(const void* begin, size_t bytes, int fresh) {
+  add_allocation(begin, bytes, fresh);
+}
+EXPORT void simt_add_guarded_allocation(const void* begin, size_t bytes, size_t guard) {
+  add(reinterpret_cast<uintptr_t>(begin), bytes, true, guard);
+}
+EXPORT void simt_drop_allocation(const void* begin) { drop_allocation(begin); }
 
 void ignore_memory(const void* begin, const void* end) {
   ignored.push_back({reinterpret_cast<uintptr_t>(begin), reinterpret_cast<uintptr_t>(end)});
@@ -140,8 +142,8 @@ static Memory* page_of(uintptr_t address) {
   Memory*& r = pages[address >> 12];
   if (r) return r;
   r = new Memory;
-  r->begin = r->guard_begin = address & ~uintptr_t(4095);
-  r->end = r->guard_end = r->begin + 4096;
+  r->begin = address & ~uintptr_t(4095);
+  r->end = r->begin + 4096;
   for (auto& i : ignored)
     if (address >= i.first && address < i.second) r->space = Space::kIgnored;
   if (r->space == Space::kOther && is_heap(address)) r->space = Space::kHost;
@@ -150,12 +152,38 @@ static Memory* page_of(uintptr_t address) {
 
 Memory* find_memory(uintptr_t address) {
   std::lock_guard<std::mutex> lock(mutex);
-  auto it = allocations.upper_bound(address);
-  if (it != allocations.begin()) {
-    Memory* r = (--it)->second;
-    if (address < r->guard_end) return r;
+  auto next = allocations.upper_bound(address);
+  Memory* best = nullptr;
+  uintptr_t distance = ~uintptr_t(0);
+  if (next != allocations.begin()) {
+    best = std::prev(next)->second;
+    if (address < best->end) return best;
+    distance = address - best->end;
+    if (distance >= best->guard) best = nullptr, distance = ~uintptr_t(0);
   }
-  return page_of(address);
+  if (next != allocations.end()) {
+    Memory* above = next->second;
+    if (above->begin - address <= above->guard && above->begin - address < distance) best = above;
+  }
+  return best ? best : page_of(address);
+}
+
+// How many of `bytes` from `begin` are as fresh memory was: no kernel and nobody else wrote them.
+// -1: this memory was not filled when it was allocated. *first is the offset of the first.
+EXPORT long long simt_access_unwritten(const void* begin, size_t bytes, long long* first) {
+  const uintptr_t from = reinterpret_cast<uintptr_t>(begin);
+  Memory* r = find_memory(from);
+  if (r->space != Space::kGlobal || !r->poisoned || from + bytes > r->end) return -1;
+  long long count = 0;
+  for (uintptr_t word = (from + 3) & ~uintptr_t(3); word + 4 <= from + bytes; word += 4) {
+    uint32_t value;
+    memcpy(&value, reinterpret_cast<const void*>(word), 4);
+    if (value != poison_word(word)) continue;
+    if (r->cells && r->cells[(word - r->begin) / 4].write) continue;
+    if (!count) *first = static_cast<long long>(word - from);
+    count += 4;
+  }
+  return count;
 }
 
 Cell* cells_of(Memory& r) {
@@ -172,11 +200,11 @@ static Memory* arenas_of(Block& b) {
   if (two) return two;
   two = new Memory[2];
   const uintptr_t base = reinterpret_cast<uintptr_t>(b.shared);
-  two[0].begin = two[0].guard_begin = base;
-  two[0].end = two[0].guard_end = base + kSharedArena;
+  two[0].begin = base;
+  two[0].end = base + kSharedArena;
   two[0].space = Space::kStaticShared;
-  two[1].begin = two[1].guard_begin = base + kSharedArena;
-  two[1].end = two[1].guard_end = base + kSharedArena + kDynamicLimit + 4096;
+  two[1].begin = base + kSharedArena;
+  two[1].end = base + kSharedArena + kDynamicLimit + 4096;
   two[1].space = Space::kDynamicShared;
   return two;
 }

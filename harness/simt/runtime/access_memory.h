@@ -21,7 +21,7 @@ enum class Space : uint8_t { kGlobal, kStaticShared, kDynamicShared, kOther, kHo
 
 struct Memory {
   uintptr_t begin = 0, end = 0;              // what may be touched
-  uintptr_t guard_begin = 0, guard_end = 0;  // with the space around it that nobody else uses
+  uintptr_t guard = 0;                       // this close to it an address was meant for it
   Space space = Space::kOther;
   bool poisoned = false;  // was filled with poison_word when it was allocated
   Cell* cells = nullptr;  // one for every four bytes from begin, mapped on first use
@@ -29,13 +29,7 @@ struct Memory {
   unsigned long long round = 0;  // launch that touched it last
 };
 
-// Memory of tensors and cudaMalloc: known from allocation to release. Called by the allocator.
-extern "C" {
-void simt_access_allocated(void* begin, size_t bytes, size_t guard, int poisoned);
-void simt_access_released(void* begin);
-}
-
-Memory* find_memory(uintptr_t address);  // never nullptr; kOther pages are made on demand
+Memory* find_memory(uintptr_t address);  // the nearest, never nullptr; pages are made on demand
 bool is_mapped(uintptr_t address, size_t bytes);
 void ignore_memory(const void* begin, const void* end);  // the runtime's own, the host's stack
 Cell* cells_of(Memory&);

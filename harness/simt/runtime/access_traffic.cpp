@@ -190,32 +190,43 @@ static std::string place(uint32_t site) {
   return "\"module\":\"" + std::string(info.dli_fname) + "\",\"offset\":" + std::to_string(offset);
 }
 
-static std::string as_json(uint32_t site, const Line& l) {
-  return "{" + place(site) + number("flags", l.flags) + number("width", l.width) +
-         number("warp_accesses", l.warp_accesses) + number("lanes", l.lanes) +
-         number("bytes", l.bytes) + number("sectors", l.sectors) +
-         number("least_sectors", l.least_sectors) + number("passes", l.passes) +
-         number("least_passes", l.least_passes) + "}";
+static std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (char c : text) out += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+  return out + "\"";
+}
+
+static std::string as_json(const std::string& name, uint32_t site, const Line& l) {
+  return "{\"kernel\":" + quoted(name) + "," + place(site) + number("write", l.flags & kStore) +
+         number("shared", (l.flags & kSharedSpace) != 0) +
+         number("atomic", (l.flags & kAtomicAccess) != 0) + number("width", l.width) +
+         number("warps", l.warp_accesses) + number("lanes", l.lanes) + number("bytes", l.bytes) +
+         number("sectors", l.sectors) + number("least", l.least_sectors) +
+         number("conflicts", l.passes - l.least_passes) + number("passes", l.passes) + "}";
 }
 
 static std::string as_json(const std::string& name, const KernelTraffic& k) {
-  std::string quoted;
-  for (char c : name) quoted += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
-  std::string out = "{\"kernel\":\"" + quoted + "\"" + number("launches", k.launches) +
-                    number("blocks", k.blocks) + number("sampled_blocks", k.sampled_blocks) +
-                    number("threads", k.threads) + number("bytes_read", k.bytes_read) +
-                    number("bytes_written", k.bytes_written) +
-                    number("distinct_bytes_read", k.distinct_read) +
-                    number("distinct_bytes_written", k.distinct_written) + ",\"lines\":[";
-  bool first = true;
-  for (const auto& [site, line] : k.lines) {
-    out += (first ? "" : ",") + as_json(site, line);
-    first = false;
-  }
-  return out + "]}";
+  return "{\"kernel\":" + quoted(name) + number("launches", k.launches) +
+         number("blocks", k.blocks) + number("sampled_blocks", k.sampled_blocks) +
+         number("threads", k.threads) + number("bytes_read", k.bytes_read) +
+         number("bytes_written", k.bytes_written) +
+         number("distinct_bytes_read", k.distinct_read) +
+         number("distinct_bytes_written", k.distinct_written) + "}";
 }
 
+// Lines of all kernels since the last call, then what the kernels moved in all.
 extern "C" __attribute__((visibility("default"))) const char* simt_take_traffic() {
+  static std::string out;
+  out = "[";
+  for (auto& [name, k] : kernels) {
+    for (const auto& [site, line] : k.lines)
+      out += (out.size() > 1 ? "," : "") + as_json(name, site, line);
+    k.lines.clear();
+  }
+  return (out += "]").c_str();
+}
+
+extern "C" __attribute__((visibility("default"))) const char* simt_take_kernels() {
   static std::string out;
   out = "[";
   for (const auto& [name, k] : kernels) out += (out.size() > 1 ? "," : "") + as_json(name, k);

@@ -8,8 +8,8 @@
 #include <unordered_map>
 
 extern "C" {
-void simt_access_allocated(void* begin, size_t bytes, size_t guard, int poisoned);
-void simt_access_released(void* begin);
+void simt_add_guarded_allocation(const void* begin, size_t bytes, size_t guard);
+void simt_drop_allocation(const void* begin);
 }
 
 namespace {
@@ -36,7 +36,7 @@ void* map_guarded(size_t bytes) {
   if (base == MAP_FAILED) return nullptr;
   char* begin = static_cast<char*>(base) + guard;
   if (mprotect(begin, body, PROT_READ | PROT_WRITE)) return nullptr;
-  simt_access_allocated(begin, bytes, guard, 1);
+  simt_add_guarded_allocation(begin, bytes, guard);
   std::lock_guard<std::mutex> lock(mutex);
   mappings()[begin] = {base, all};
   return begin;
@@ -44,7 +44,7 @@ void* map_guarded(size_t bytes) {
 
 void unmap(void* begin) {
   if (!begin) return;
-  simt_access_released(begin);
+  simt_drop_allocation(begin);
   std::lock_guard<std::mutex> lock(mutex);
   auto it = mappings().find(begin);
   if (it == mappings().end()) return;
@@ -64,22 +64,10 @@ struct Guarded final : c10::Allocator {
   }
 };
 
-Guarded guarded;
-c10::Allocator* before = nullptr;
-
 }  // namespace
 
-// From now on (1), or no more (0), CPU tensors come from here.
-extern "C" __attribute__((visibility("default"))) void simt_allocator_use(int on) {
-  if (on && !before) {
-    before = c10::GetAllocator(c10::DeviceType::CPU);
-    c10::SetAllocator(c10::DeviceType::CPU, &guarded, 255);
-  } else if (!on && before) {
-    c10::SetAllocator(c10::DeviceType::CPU, before, 255);
-    before = nullptr;
-  }
+// From now on CPU tensors come from here.
+extern "C" __attribute__((visibility("default"))) void simt_track_torch() {
+  static Guarded guarded;
+  c10::SetAllocator(c10::DeviceType::CPU, &guarded, 255);
 }
-extern "C" __attribute__((visibility("default"))) void* simt_allocator_map(size_t bytes) {
-  return map_guarded(bytes);
-}
-extern "C" __attribute__((visibility("default"))) void simt_allocator_unmap(void* p) { unmap(p); }
