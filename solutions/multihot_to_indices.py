@@ -18,6 +18,8 @@ CUDA_SOURCE = r"""
 #include <cuda_runtime.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/tensor.h>
+#include <stdexcept>
+#include <string>
 #include <tuple>
 
 using torch::headeronly::ScalarType;
@@ -26,6 +28,7 @@ using torch::stable::Tensor;
 constexpr unsigned kFullMask = 0xffffffffu;
 constexpr int kThreads = 128;
 constexpr int kLaneColumns = 16;
+constexpr int64_t kMaxExperts = 1 << 24, kMaxTopk = 1 << 20;
 constexpr int kMaxShared = 48 * 1024;
 constexpr int kBatch = 8;           // entries of a row in flight at once
 constexpr int kTileEntries = 8192;  // of the backward's image in shared memory
@@ -49,7 +52,8 @@ __device__ unsigned set_columns(const Matrix<uint8_t>& map, int64_t row, int col
     const uint4 bytes = *reinterpret_cast<const uint4*>(map.data + row * map.row_stride + column);
     const unsigned word[] = {bytes.x, bytes.y, bytes.z, bytes.w};
 #pragma unroll
-    for (int i = 0; i < 4; ++i) bits |= ((word[i] & 0x01010101u) * 0x01020408u >> 24 & 15u) << 4 * i;
+    for (int i = 0; i < 4; ++i)
+      bits |= ((word[i] & 0x01010101u) * 0x01020408u >> 24 & 15u) << 4 * i;
     return bits;
   }
 #pragma unroll
@@ -88,7 +92,8 @@ multihot_to_indices_kernel(Matrix<uint8_t> map, Matrix<T> dense, Shape shape,
     }
     const int all = __shfl_sync(kFullMask, before, shape.lanes - 1, shape.lanes);
     int slot = used + before - __popc(bits);
-    for (; bits != 0 && slot < shape.listed; bits &= bits - 1) list[slot++] = column + __ffs(bits) - 1;
+    for (; bits != 0 && slot < shape.listed; bits &= bits - 1)
+      list[slot++] = column + __ffs(bits) - 1;
     used += all;
   }
   for (int slot = used + lane; slot < shape.listed; slot += shape.lanes) list[slot] = -1;
@@ -105,8 +110,8 @@ multihot_to_indices_kernel(Matrix<uint8_t> map, Matrix<T> dense, Shape shape,
   }
 }
 
-// What a block of the backward owns: `rows` rows of `columns` columns. Columns are a part of the row
-// only where rows == 1, so that a tile is contiguous in the output.
+// What a block of the backward owns: `rows` rows of `columns` columns. Columns are a part of the
+// row only where rows == 1, so that a tile is contiguous in the output.
 struct Tiling {
   int64_t tokens;
   int experts, rows, columns, parts;
@@ -148,7 +153,8 @@ scatter_kernel(Matrix<I> indices, Matrix<T> grad, int topk, Tiling tiling,
 #pragma unroll
     for (int k = 0; k < kBatch; ++k) {
       const int64_t at = int64_t(index[k]) - column;
-      if (index[k] >= 0 && at >= 0 && at < columns) smem_image[threadIdx.x * columns + at] = value[k];
+      if (index[k] < 0 || at < 0 || at >= columns) continue;
+      smem_image[threadIdx.x * columns + at] = value[k];
     }
   }
   __syncthreads();
@@ -165,9 +171,12 @@ scatter_kernel(Matrix<I> indices, Matrix<T> grad, int topk, Tiling tiling,
   }
 }
 
+[[noreturn]] void fail(const std::string& what) {
+  throw std::runtime_error("multihot_to_indices: " + what);
+}
+
 void check(cudaError_t error, const char* what) {
-  STD_TORCH_CHECK(error == cudaSuccess, "multihot_to_indices: ", what, ": ",
-                  cudaGetErrorString(error));
+  if (error != cudaSuccess) fail(std::string(what) + ": " + cudaGetErrorString(error));
 }
 
 // Makes a tensor's device the current one and knows its current stream.
@@ -206,10 +215,9 @@ template <typename F>
 void with_types(const Tensor& probs, ScalarType index_type, F f) {
   const ScalarType type = probs.scalar_type();
   const bool half = type == ScalarType::Half || type == ScalarType::BFloat16;
-  STD_TORCH_CHECK(half || type == ScalarType::Float,
-                  "multihot_to_indices: probabilities must be fp32, fp16 or bf16");
-  STD_TORCH_CHECK(index_type == ScalarType::Int || index_type == ScalarType::Long,
-                  "multihot_to_indices: indices must be int32 or int64");
+  if (!half && type != ScalarType::Float) fail("probabilities must be fp32, fp16 or bf16");
+  if (index_type != ScalarType::Int && index_type != ScalarType::Long)
+    fail("indices must be int32 or int64");
   if (index_type == ScalarType::Long) {
     if (half) return f(uint16_t{}, int64_t{});
     return f(uint32_t{}, int64_t{});
@@ -220,29 +228,29 @@ void with_types(const Tensor& probs, ScalarType index_type, F f) {
 
 std::tuple<Tensor, Tensor> multihot_to_indices(const Tensor& map, const Tensor& dense, int64_t topk,
                                                bool wide) {
-  STD_TORCH_CHECK(map.is_cuda() && dense.is_cuda() && map.get_device() == dense.get_device(),
-                  "multihot_to_indices: map and dense must be on one GPU");
-  STD_TORCH_CHECK(map.scalar_type() == ScalarType::Bool && map.dim() == 2 && dense.dim() == 2 &&
-                      map.size(0) == dense.size(0) && map.size(1) == dense.size(1),
-                  "multihot_to_indices: map (bool) and dense must both be (tokens, experts)");
-  STD_TORCH_CHECK(topk >= 1 && topk <= INT32_MAX / kThreads && map.size(1) <= 1 << 24,
-                  "multihot_to_indices: topk must be at least 1 and experts at most 2^24, not ",
-                  topk, " and ", map.size(1));
+  if (!map.is_cuda() || !dense.is_cuda() || map.get_device() != dense.get_device())
+    fail("map and dense must be on one GPU");
+  if (map.scalar_type() != ScalarType::Bool || map.dim() != 2 || dense.dim() != 2 ||
+      map.size(0) != dense.size(0) || map.size(1) != dense.size(1))
+    fail("map (bool) and dense must both be (tokens, experts)");
+  if (topk < 1 || topk > kMaxTopk || map.size(1) > kMaxExperts)
+    fail("topk must be 1 to 2^20 and experts at most 2^24, not " + std::to_string(topk) + " and " +
+         std::to_string(map.size(1)));
   const OnDevice on(map);
   Shape shape{map.size(0), int(map.size(1)), int(topk), 0, 1};
   shape.listed = shape.topk < shape.experts ? shape.topk : shape.experts;
   while (shape.lanes < 32 && shape.lanes * kLaneColumns < shape.experts) shape.lanes *= 2;
   const int rows = kThreads / shape.lanes;
   const size_t shared = sizeof(int) * rows * shape.listed;
-  STD_TORCH_CHECK(shared <= kMaxShared, "multihot_to_indices: topk of ", topk, " among ",
-                  shape.experts, " experts is more than 3072");
+  if (shared > kMaxShared)
+    fail("lists of " + std::to_string(shape.listed) + " experts are too long (at most 3072)");
   int32_t dtype;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(dense.get(), &dtype));
   const int32_t index_dtype = wide ? aoti_torch_dtype_int64() : aoti_torch_dtype_int32();
   Tensor indices = empty(map, index_dtype, shape.tokens, topk);
   Tensor probs = empty(map, dtype, shape.tokens, topk);
   const int64_t blocks = (shape.tokens + rows - 1) / rows;
-  STD_TORCH_CHECK(blocks <= INT32_MAX, "multihot_to_indices: ", shape.tokens, " tokens are too many");
+  if (blocks > INT32_MAX) fail(std::to_string(shape.tokens) + " tokens are too many");
   const uint64_t addresses = reinterpret_cast<uint64_t>(map.data_ptr()) | shape.experts |
                              (shape.tokens > 1 ? map.stride(0) : 0);
   const bool vector = addresses % 16 == 0 && map.stride(1) == 1;
@@ -277,7 +285,7 @@ Tensor multihot_to_indices_backward(const Tensor& grad, const Tensor& indices, i
   Tensor grad_dense = empty(indices, dtype, tokens, experts);
   const Tiling tiling = tiling_of(tokens, experts);
   const int64_t blocks = (tokens + tiling.rows - 1) / tiling.rows * tiling.parts;
-  STD_TORCH_CHECK(blocks <= INT32_MAX, "multihot_to_indices: ", tokens, " tokens are too many");
+  if (blocks > INT32_MAX) fail(std::to_string(tokens) + " tokens are too many");
   with_types(grad, indices.scalar_type(), [&](auto t, auto i) {
     using T = decltype(t);
     using I = decltype(i);

@@ -22,6 +22,8 @@ CUDA_SOURCE = r"""
 #include <cuda_runtime.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/tensor.h>
+#include <stdexcept>
+#include <string>
 #include <tuple>
 
 using torch::headeronly::ScalarType;
@@ -146,7 +148,7 @@ won_kernel(Routing routing, const int* __restrict__ owner, int* __restrict__ won
   won[token] = row >= 0 && owner[row] == token ? int(row) : -1;
 }
 
-// out[r] = in[from[r]], zero where from[r] < 0. A block writes kThreads * kVectors vectors in a row.
+// out[r] = in[from[r]], zero where from[r] < 0. A block writes kThreads * kVectors vectors on end.
 template <typename V>
 __global__ void __launch_bounds__(kThreads)
 move_rows_kernel(const V* __restrict__ in, int64_t in_stride, const int* __restrict__ from,
@@ -170,8 +172,12 @@ move_rows_kernel(const V* __restrict__ in, int64_t in_stride, const int* __restr
   }
 }
 
+[[noreturn]] void fail(const std::string& what) {
+  throw std::runtime_error("pack_tokens: " + what);
+}
+
 void check(cudaError_t error, const char* what) {
-  STD_TORCH_CHECK(error == cudaSuccess, "pack_tokens: ", what, ": ", cudaGetErrorString(error));
+  if (error != cudaSuccess) fail(std::string(what) + ": " + cudaGetErrorString(error));
 }
 
 // Makes a tensor's device the current one and knows its current stream.
@@ -195,21 +201,25 @@ Tensor empty(const Tensor& like, int32_t dtype, int64_t rows, int64_t columns) {
   int32_t type;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &type));
   AtenTensorHandle handle;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(columns < 0 ? 1 : 2, sizes, strides + (columns < 0),
-                                                  dtype, type, like.get_device(), &handle));
+  TORCH_ERROR_CODE_CHECK(
+      aoti_torch_empty_strided(2, sizes, strides, dtype, type, like.get_device(), &handle));
   return Tensor(handle);
 }
 
 Tensor empty_int32(const Tensor& like, int64_t size) {
-  return empty(like, aoti_torch_dtype_int32(), size, -1);
+  return empty(like, aoti_torch_dtype_int32(), size, 1);
+}
+
+void check_rows(const Tensor& x) {
+  if (!x.is_cuda() || x.dim() != 2 || (x.size(1) > 1 && x.stride(1) != 1))
+    fail("token_hidden and gradients must be (rows, hidden) on a GPU, each row contiguous");
 }
 
 Indices indices(const Tensor& x, const Tensor& hidden, const char* name) {
   const bool wide = x.scalar_type() == ScalarType::Long;
-  STD_TORCH_CHECK(x.is_cuda() && x.get_device() == hidden.get_device() && x.dim() == 1 &&
-                      (wide || x.scalar_type() == ScalarType::Int),
-                  "pack_tokens: ", name, " must be int32 or int64, one-dimensional, on the device of "
-                  "token_hidden");
+  if (!x.is_cuda() || x.get_device() != hidden.get_device() || x.dim() != 1 ||
+      (!wide && x.scalar_type() != ScalarType::Int))
+    fail(std::string(name) + " must be int32 or int64, one-dimensional, on token_hidden's device");
   return {x.data_ptr(), x.stride(0), wide};
 }
 
@@ -219,9 +229,9 @@ Routing routing_of(const Tensor& hidden, const Tensor& expert_idx, const Tensor&
             indices(expert_offsets, hidden, "expert_offsets")};
   r.tokens = expert_idx.size(0);
   r.experts = expert_offsets.size(0) - 1;
-  STD_TORCH_CHECK(slot_idx.size(0) == r.tokens && r.tokens < INT32_MAX && r.experts >= 0,
-                  "pack_tokens: expert_idx and slot_idx must be equally long (got ", r.tokens, " and ",
-                  slot_idx.size(0), ") and expert_offsets must not be empty");
+  if (slot_idx.size(0) != r.tokens) fail("expert_idx and slot_idx must be equally long");
+  if (r.tokens >= INT32_MAX || r.experts < 0)
+    fail("expert_offsets must not be empty, and tokens fewer than 2^31");
   return r;
 }
 
@@ -237,7 +247,7 @@ void with_vector(uint64_t addresses, F f) {
 
 unsigned blocks_for(uint64_t items, unsigned per_block) {
   const uint64_t blocks = (items + per_block - 1) / per_block;
-  STD_TORCH_CHECK(blocks <= INT32_MAX, "pack_tokens: ", items, " items need too many blocks");
+  if (blocks > INT32_MAX) fail(std::to_string(items) + " vectors need too many blocks");
   return blocks;
 }
 
@@ -288,7 +298,7 @@ bool pack_small(const Tensor& hidden, const Routing& routing, const Tensor& out,
 // Launches everything for routing.rows rows; `keep` asks for the owner of each row.
 Tensor launch(const Tensor& hidden, const Routing& routing, Tensor& owner, bool keep,
               cudaStream_t stream) {
-  STD_TORCH_CHECK(routing.rows <= INT32_MAX, "pack_tokens: ", routing.rows, " rows are too many");
+  if (routing.rows > INT32_MAX) fail(std::to_string(routing.rows) + " rows are too many");
   int32_t dtype;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(hidden.get(), &dtype));
   Tensor out = empty(hidden, dtype, routing.rows, hidden.size(1));
@@ -310,7 +320,7 @@ int64_t await_count(const volatile int64_t* count, cudaStream_t stream) {
   for (int64_t turn = 1; *count < 0; ++turn) {
     if (turn % 4096 != 0 || cudaStreamQuery(stream) == cudaErrorNotReady) continue;
     check(cudaStreamSynchronize(stream), "waiting for the row count");
-    STD_TORCH_CHECK(*count >= 0, "pack_tokens: expert_offsets[-1] is negative");
+    if (*count < 0) fail("expert_offsets[-1] is negative");
   }
   return *count;
 }
@@ -318,22 +328,20 @@ int64_t await_count(const volatile int64_t* count, cudaStream_t stream) {
 std::tuple<Tensor, Tensor> pack(const Tensor& hidden, const Tensor& expert_idx,
                                 const Tensor& slot_idx, const Tensor& expert_offsets,
                                 int64_t num_rows, bool keep) {
-  STD_TORCH_CHECK(hidden.is_cuda() && hidden.dim() == 2 &&
-                      (hidden.size(1) <= 1 || hidden.stride(1) == 1),
-                  "pack_tokens: token_hidden must be (tokens, hidden) on a GPU, its rows contiguous");
+  check_rows(hidden);
   const OnDevice on(hidden);
   Routing routing = routing_of(hidden, expert_idx, slot_idx, expert_offsets);
-  STD_TORCH_CHECK(hidden.size(0) == routing.tokens, "pack_tokens: token_hidden has ", hidden.size(0),
-                  " rows, expert_idx ", routing.tokens);
+  if (hidden.size(0) != routing.tokens)
+    fail("token_hidden has " + std::to_string(hidden.size(0)) + " rows, expert_idx " +
+         std::to_string(routing.tokens));
   Tensor owner;
   routing.rows = num_rows;
   if (num_rows >= 0) return {launch(hidden, routing, owner, keep, on.stream), owner};
 
   cudaStreamCaptureStatus capturing;
   check(cudaStreamIsCapturing(on.stream, &capturing), "cudaStreamIsCapturing");
-  STD_TORCH_CHECK(capturing == cudaStreamCaptureStatusNone,
-                  "pack_tokens: the row count lies on the device and a captured call cannot wait for "
-                  "it; give num_rows");
+  if (capturing != cudaStreamCaptureStatusNone)
+    fail("the row count lies on the device and a captured call cannot wait; give num_rows");
   thread_local int64_t* reported = nullptr;
   thread_local int64_t guess = -1;
   if (reported == nullptr) check(cudaMallocHost(&reported, sizeof(int64_t)), "pinning 8 bytes");
@@ -361,8 +369,7 @@ std::tuple<Tensor, Tensor> pack_tokens_owned(const Tensor& hidden, const Tensor&
 
 Tensor pack_tokens_backward(const Tensor& grad, const Tensor& expert_idx, const Tensor& slot_idx,
                             const Tensor& expert_offsets, const Tensor& owner) {
-  STD_TORCH_CHECK(grad.is_cuda() && grad.dim() == 2 && (grad.size(1) <= 1 || grad.stride(1) == 1),
-                  "pack_tokens: the gradient must be (rows, hidden) on a GPU, its rows contiguous");
+  check_rows(grad);
   const OnDevice on(grad);
   Routing routing = routing_of(grad, expert_idx, slot_idx, expert_offsets);
   routing.rows = grad.size(0);
@@ -423,8 +430,8 @@ class PackTokens(torch.autograd.Function):
 
 
 class ModelNew(nn.Module):
-    """num_rows, where the caller knows expert_offsets[-1], spares every synchronisation; tokens whose
-    row lies beyond it are dropped, so an upper bound does too."""
+    """num_rows, where the caller knows expert_offsets[-1], spares every synchronisation; an upper
+    bound does too: rows beyond the last expert's are zero."""
 
     def forward(self, token_hidden, expert_idx, slot_idx, expert_offsets, num_rows=-1):
         if token_hidden.stride(1) != 1:
