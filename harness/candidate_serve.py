@@ -11,6 +11,7 @@ import torch
 
 from harness import candidate_memory, candidate_model, candidate_watch, wire, wire_memory
 from harness.candidate_call import Call
+from harness.candidate_launches import LastLaunch
 from harness.candidate_memory import Inputs
 from harness.candidate_result import Result
 from harness.candidate_time import Stopwatch
@@ -32,6 +33,7 @@ class Server:
         self.held: Result | None = None
         self.captured: Call | None = None
         self.queue: list[Call] = []
+        self.launches: LastLaunch | None = None
         self.watch = Stopwatch(device)
         self.flags = candidate_watch.snapshot()
         self.handlers: dict[str, Callable[[dict, list[int]], dict]] = {
@@ -61,6 +63,8 @@ class Server:
                 answer = self.handlers[message["do"]](message, fds)
             except BaseException as error:  # sys.exit() and KeyboardInterrupt are answers too
                 answer = {"error": candidate_model.describe(error, self.path)}
+                if self.launches and self.launches.kernel:
+                    answer["error"]["kernel"] = self.launches.kernel[:300]
             answer["id"] = message["id"]
             with contextlib.suppress(wire.Closed):
                 self.channel.send(answer)
@@ -84,6 +88,9 @@ class Server:
     def _load(self, message: dict, fds: list[int]) -> dict:
         self.path = message["path"]
         self.watch.prepare()
+        if self.cuda and os.environ.get("STEELYARD_NAME_KERNELS"):
+            with contextlib.suppress(OSError):
+                self.launches = LastLaunch()
         candidate_model.prepare(self.role, str(self.device))
         self.flags = candidate_watch.snapshot()
         self.kind = candidate_model.load(self.path, self.role)
