@@ -73,7 +73,7 @@ def traffic() -> list[KernelTraffic]:
     return [KernelTraffic(**k, lines=_lines(k["kernel"], raw)) for k in kernels]
 
 
-_SUMMED = "warps lanes bytes sectors least passes conflicts".split()
+_SUMMED = ("warps", "lanes", "bytes", "sectors", "least", "passes", "conflicts")
 
 
 def _lines(kernel: str, raw: list[dict]) -> tuple[LineTraffic, ...]:

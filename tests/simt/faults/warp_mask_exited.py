@@ -1,6 +1,6 @@
 """A full mask although the lanes past the end have returned.
 
-finding: wrong warp mask
+finding: missing lane
 line: FAULT
 sanitizer: synccheck
 """

@@ -1,6 +1,6 @@
 """The upper half of a warp votes with the mask of the lower half.
 
-finding: wrong warp mask
+finding: wrong mask
 line: FAULT
 sanitizer: synccheck
 """
