@@ -27,8 +27,10 @@ using torch::stable::Tensor;
 
 constexpr unsigned kFullMask = 0xffffffffu;
 constexpr int kThreads = 128;
+constexpr int kStagedBytes = 64;  // a row's probabilities, per slot, up to which all are loaded
 constexpr int kLaneColumns = 16;
 constexpr int64_t kMaxExperts = 1 << 24, kMaxTopk = 1 << 20;
+constexpr int kStage = 4;  // 16-byte loads that hold kThreads * kLaneColumns probabilities
 constexpr int kMaxShared = 48 * 1024;
 constexpr int kBatch = 8;           // entries of a row in flight at once
 constexpr int kTileEntries = 8192;  // of the backward's image in shared memory
@@ -64,18 +66,32 @@ __device__ unsigned set_columns(const Matrix<uint8_t>& map, int64_t row, int col
 }
 
 // `lanes` lanes share a row; `listed` columns of the lists can be filled, the rest of `topk` is -1.
+// `staged`: the rows' probabilities are loaded whole beside the map, not one by one after it.
 struct Shape {
   int64_t tokens;
   int experts, topk, listed, lanes;
+  bool staged;
 };
 
 template <typename T, typename I, bool kVector>
 __global__ void __launch_bounds__(kThreads)
 multihot_to_indices_kernel(Matrix<uint8_t> map, Matrix<T> dense, Shape shape,
                            I* __restrict__ indices, T* __restrict__ probs) {
-  extern __shared__ int smem_expert[];
+  extern __shared__ __align__(16) int smem[];
   const int rows = kThreads / shape.lanes;
   const int64_t first_row = int64_t(blockIdx.x) * rows;
+  const bool staged = shape.staged && first_row + rows <= shape.tokens;
+  T* smem_dense = reinterpret_cast<T*>(smem);
+  int* smem_expert = smem + (shape.staged ? rows * shape.experts * int(sizeof(T)) / 4 : 0);
+
+  const int vectors = staged ? rows * shape.experts * int(sizeof(T)) / 16 : 0;
+  const uint4* from = reinterpret_cast<const uint4*>(dense.data + first_row * shape.experts);
+  uint4 stage[kStage];
+#pragma unroll
+  for (int i = 0; i < kStage; ++i) {
+    const int at = threadIdx.x + i * kThreads;
+    if (at < vectors) stage[i] = from[at];
+  }
   const int mine = threadIdx.x / shape.lanes, lane = threadIdx.x % shape.lanes;
   const bool alive = first_row + mine < shape.tokens;
   int* list = smem_expert + mine * shape.listed;
@@ -97,6 +113,11 @@ multihot_to_indices_kernel(Matrix<uint8_t> map, Matrix<T> dense, Shape shape,
     used += all;
   }
   for (int slot = used + lane; slot < shape.listed; slot += shape.lanes) list[slot] = -1;
+#pragma unroll
+  for (int i = 0; i < kStage; ++i) {
+    const int at = threadIdx.x + i * kThreads;
+    if (at < vectors) reinterpret_cast<uint4*>(smem_dense)[at] = stage[i];
+  }
   __syncthreads();
 
   const int64_t left = shape.tokens - first_row;
@@ -106,7 +127,13 @@ multihot_to_indices_kernel(Matrix<uint8_t> map, Matrix<T> dense, Shape shape,
     const int expert = slot < shape.listed ? smem_expert[row * shape.listed + slot] : -1;
     const int64_t out = first_row * shape.topk + i;
     indices[out] = expert;
-    probs[out] = expert < 0 ? T{} : dense(first_row + row, expert);
+    if (expert < 0) {
+      probs[out] = T{};
+    } else if (staged) {
+      probs[out] = smem_dense[row * shape.experts + expert];
+    } else {
+      probs[out] = dense(first_row + row, expert);
+    }
   }
 }
 
@@ -237,11 +264,16 @@ std::tuple<Tensor, Tensor> multihot_to_indices(const Tensor& map, const Tensor& 
     fail("topk must be 1 to 2^20 and experts at most 2^24, not " + std::to_string(topk) + " and " +
          std::to_string(map.size(1)));
   const OnDevice on(map);
-  Shape shape{map.size(0), int(map.size(1)), int(topk), 0, 1};
+  Shape shape{map.size(0), int(map.size(1)), int(topk), 0, 1, false};
   shape.listed = shape.topk < shape.experts ? shape.topk : shape.experts;
   while (shape.lanes < 32 && shape.lanes * kLaneColumns < shape.experts) shape.lanes *= 2;
   const int rows = kThreads / shape.lanes;
-  const size_t shared = sizeof(int) * rows * shape.listed;
+  const int64_t row_bytes = shape.experts * dense.element_size();
+  shape.staged = shape.experts <= 32 * kLaneColumns && row_bytes <= kStagedBytes * topk &&
+                 dense.is_contiguous() && rows * row_bytes % 16 == 0 &&
+                 reinterpret_cast<uint64_t>(dense.data_ptr()) % 16 == 0;
+  const size_t shared =
+      sizeof(int) * rows * shape.listed + (shape.staged ? size_t(rows * row_bytes) : 0);
   if (shared > kMaxShared)
     fail("lists of " + std::to_string(shape.listed) + " experts are too long (at most 3072)");
   int32_t dtype;

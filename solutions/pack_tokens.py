@@ -75,55 +75,58 @@ __device__ int64_t destination(const Routing& routing, int64_t token) {
                 routing.rows);
 }
 
-// One vector of a row per thread; V is 2 to 16 bytes, a row is `width` of them.
-template <typename V>
+// One vector of a row per thread; V is 1 to 16 bytes, a row is `width` of them.
+template <typename V, typename I>
 __global__ void __launch_bounds__(kSmallThreads)
 pack_small_kernel(const V* __restrict__ hidden, int64_t token_stride, Routing routing, int width,
                   V* __restrict__ out, int* __restrict__ owner_out) {
   extern __shared__ int smem[];
   int* smem_owner = smem;
   int* smem_offsets = smem + routing.rows;
+  const I* experts_of = static_cast<const I*>(routing.expert.data);
+  const I* slots_of = static_cast<const I*>(routing.slot.data);
   const int tokens = routing.tokens, rows = routing.rows, experts = routing.experts;
   const int vector = blockIdx.x * kSmallThreads + threadIdx.x;
   const int mine = width > 0 ? vector / width : kSmallThreads * kSmallTokens;  // token, row of out
   const int column = vector - mine * width;
 
   // All loads that depend on nothing, before the first use of any: one trip to memory.
-  V value{};
-  int64_t my_expert = -1, my_slot = -1;
-  if (mine < tokens) {
-    value = hidden[mine * token_stride + column];
-    my_expert = routing.expert[mine];
-    my_slot = routing.slot[mine];
-  }
-  int64_t expert[kSmallTokens], slot[kSmallTokens];
+  const auto expert_of = [&](int t) {
+    return t < tokens ? experts_of[t * routing.expert.stride] : I(-1);
+  };
+  const auto slot_of = [&](int t) {
+    return t < tokens ? slots_of[t * routing.slot.stride] : I(-1);
+  };
+  const V value = mine < tokens ? hidden[mine * token_stride + column] : V{};
+  const I my_expert = expert_of(mine), my_slot = slot_of(mine);
+  I expert[kSmallTokens], slot[kSmallTokens];
 #pragma unroll
   for (int i = 0; i < kSmallTokens; ++i) {
-    const int token = threadIdx.x + i * kSmallThreads;
-    expert[i] = token < tokens ? routing.expert[token] : -1;
-    slot[i] = token < tokens ? routing.slot[token] : -1;
+    expert[i] = expert_of(threadIdx.x + i * kSmallThreads);
+    slot[i] = slot_of(threadIdx.x + i * kSmallThreads);
   }
+  for (int i = threadIdx.x; i < rows; i += kSmallThreads) smem_owner[i] = -1;
+#pragma unroll 1
   for (int i = threadIdx.x; i <= experts; i += kSmallThreads) {
     const int64_t offset = routing.offsets[i];
     smem_offsets[i] = offset < 0 ? 0 : offset < rows ? int(offset) : rows;
   }
   if (miscounted(routing)) return;
-  for (int i = threadIdx.x; i < rows; i += kSmallThreads) smem_owner[i] = -1;
   __syncthreads();
 
-  const auto row = [&](int64_t expert, int64_t slot) -> int64_t {
+  const auto row = [&](I expert, I slot) {
     if (expert < 0 || expert >= experts) return -1;
-    return row_of(smem_offsets[expert], smem_offsets[expert + 1], slot, rows);
+    return int(row_of(smem_offsets[expert], smem_offsets[expert + 1], slot, rows));
   };
 #pragma unroll
   for (int i = 0; i < kSmallTokens; ++i) {
-    const int64_t to = row(expert[i], slot[i]);
-    if (to >= 0) atomicMax(smem_owner + to, threadIdx.x + i * kSmallThreads);
+    const int to = row(expert[i], slot[i]);
+    if (to >= 0) atomicMax(smem_owner + to, int(threadIdx.x) + i * kSmallThreads);
   }
   __syncthreads();
 
-  const int64_t to = row(my_expert, my_slot);
-  if (to >= 0 && smem_owner[to] == mine) out[to * width + column] = value;
+  const int to = row(my_expert, my_slot);
+  if (to >= 0 && smem_owner[to] == mine) out[int64_t(to) * width + column] = value;
   if (mine < rows) {
     if (smem_owner[mine] < 0) out[int64_t(mine) * width + column] = V{};
     if (owner_out != nullptr && column == 0) owner_out[mine] = smem_owner[mine];
@@ -239,7 +242,6 @@ Routing routing_of(const Tensor& hidden, const Tensor& expert_idx, const Tensor&
 template <typename F>
 void with_vector(uint64_t addresses, F f) {
   if (addresses % 16 == 0) return f(uint4{});
-  if (addresses % 8 == 0) return f(uint2{});
   if (addresses % 4 == 0) return f(uint32_t{});
   if (addresses % 2 == 0) return f(uint16_t{});
   return f(uint8_t{});
@@ -276,6 +278,7 @@ bool pack_small(const Tensor& hidden, const Routing& routing, const Tensor& out,
   constexpr int64_t limit = kSmallThreads * kSmallTokens;
   const int64_t rows = routing.rows, row_bytes = out.size(1) * out.element_size();
   if (routing.tokens > limit || rows > limit || routing.experts >= limit) return false;
+  if (routing.expert.wide != routing.slot.wide) return false;
   const int64_t stride =
       hidden.size(0) > 1 ? hidden.stride(0) * hidden.element_size() : row_bytes;
   bool done = false;
@@ -286,9 +289,10 @@ bool pack_small(const Tensor& hidden, const Routing& routing, const Tensor& out,
     const unsigned blocks = vectors ? blocks_for(vectors, kSmallThreads) : 1;
     if (blocks > kSmallBlocks) return;
     const size_t shared = (rows + routing.experts + 1) * sizeof(int);
-    pack_small_kernel<V><<<blocks, kSmallThreads, shared, stream>>>(
-        static_cast<const V*>(hidden.data_ptr()), stride / int64_t(sizeof(V)), routing,
-        width, static_cast<V*>(out.data_ptr()), owner);
+    auto* kernel = routing.expert.wide ? pack_small_kernel<V, int64_t> : pack_small_kernel<V, int>;
+    kernel<<<blocks, kSmallThreads, shared, stream>>>(
+        static_cast<const V*>(hidden.data_ptr()), stride / int64_t(sizeof(V)), routing, width,
+        static_cast<V*>(out.data_ptr()), owner);
     check(cudaGetLastError(), "launch of pack_small_kernel");
     done = true;
   });
