@@ -16,7 +16,6 @@ from harness.candidate_memory import Inputs
 from harness.candidate_result import Result
 from harness.candidate_time import Stopwatch
 
-
 WAKE_BYTES = 64 << 20  # larger calls take so long that a cold host does not show
 
 
