@@ -1,9 +1,9 @@
 """The inverse of indices_to_multihot: a boolean map and dense probabilities to top-k form.
 
-Plan     Forward: a lane owns 16 columns of a row, one 16-byte load of the map, and as many lanes as
+Plan     Forward: a lane owns 32 columns of a row, two 16-byte loads of the map; as many lanes as
          that takes (a power of two up to 32) share a row. A prefix sum over them gives each set
          column its slot; the lists meet in shared memory and go out in order, each slot fetching
-         its own probability.
+         its own probability; where most of a row is wanted it is loaded whole, beside the map.
          Backward: a block owns a run of whole rows, clears their image in shared memory, one thread
          per row drops the row's gradients in, and the image goes out in 16-byte stores.
 Traffic  Forward: map, the 32-byte sectors with a chosen entry, lists: 65536 tokens, top 8, 32
@@ -28,13 +28,15 @@ using torch::stable::Tensor;
 constexpr unsigned kFullMask = 0xffffffffu;
 constexpr int kThreads = 128;
 constexpr int kStagedBytes = 64;  // a row's probabilities, per slot, up to which all are loaded
-constexpr int kLaneColumns = 16;
+constexpr int kLaneColumns = 32;
 constexpr int64_t kMaxExperts = 1 << 24, kMaxTopk = 1 << 20;
-constexpr int kStage = 4;  // 16-byte loads that hold kThreads * kLaneColumns probabilities
+constexpr int kStage = 8;  // 16-byte loads that hold kThreads * kLaneColumns probabilities
 constexpr int kMaxShared = 48 * 1024;
 constexpr int kBatch = 8;           // entries of a row in flight at once
-constexpr int kTileEntries = 8192;  // of the backward's image in shared memory
-constexpr int kMaxRows = 32;        // rows of its tile: one warp fills them
+constexpr int kMaxRows = 64;        // rows of a backward's tile: a thread fills each
+constexpr int kMinRows = 16;        // keep a tile's bytes a multiple of 16, as its stores are
+constexpr int kGoodEntries = 4096;  // of a tile in shared memory
+constexpr int kMaxEntries = 8192;
 
 // A matrix with any strides, in elements.
 template <typename T>
@@ -46,15 +48,16 @@ struct Matrix {
   }
 };
 
-// One bit for each of 16 columns from `column` on that is set; columns from `experts` on are not.
+// One bit for each of 32 columns from `column` on that is set; columns from `experts` on are not.
 template <bool kVector>
 __device__ unsigned set_columns(const Matrix<uint8_t>& map, int64_t row, int column, int experts) {
   unsigned bits = 0;
-  if (kVector) {  // 16 bytes of 0 or 1; the product moves the low bits of four bytes together
-    const uint4 bytes = *reinterpret_cast<const uint4*>(map.data + row * map.row_stride + column);
-    const unsigned word[] = {bytes.x, bytes.y, bytes.z, bytes.w};
+  if (kVector) {  // experts % 16 == 0; the product moves the low bits of four bytes together
+    const uint4* from = reinterpret_cast<const uint4*>(map.data + row * map.row_stride + column);
+    const uint4 low = from[0], high = column + 16 < experts ? from[1] : uint4{};
+    const unsigned word[] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
+    for (int i = 0; i < 8; ++i)
       bits |= ((word[i] & 0x01010101u) * 0x01020408u >> 24 & 15u) << 4 * i;
     return bits;
   }
@@ -112,6 +115,7 @@ multihot_to_indices_kernel(Matrix<uint8_t> map, Matrix<T> dense, Shape shape,
       list[slot++] = column + __ffs(bits) - 1;
     used += all;
   }
+#pragma unroll 1
   for (int slot = used + lane; slot < shape.listed; slot += shape.lanes) list[slot] = -1;
 #pragma unroll
   for (int i = 0; i < kStage; ++i) {
@@ -122,6 +126,7 @@ multihot_to_indices_kernel(Matrix<uint8_t> map, Matrix<T> dense, Shape shape,
 
   const int64_t left = shape.tokens - first_row;
   const int entries = (left < rows ? int(left) : rows) * shape.topk;
+#pragma unroll 1
   for (int i = threadIdx.x; i < entries; i += kThreads) {
     const int row = i / shape.topk, slot = i - row * shape.topk;
     const int expert = slot < shape.listed ? smem_expert[row * shape.listed + slot] : -1;
@@ -171,10 +176,12 @@ scatter_kernel(Matrix<I> indices, Matrix<T> grad, int topk, Tiling tiling,
     }
   };
   load(0);
+#pragma unroll 1
   for (int i = threadIdx.x * kWide; i < entries; i += kThreads * kWide) {
     *reinterpret_cast<uint4*>(smem_image + i) = uint4{};
   }
   __syncthreads();
+#pragma unroll 1
   for (int first = 0; fills && first < topk; first += kBatch) {
     if (first > 0) load(first);
 #pragma unroll
@@ -188,6 +195,7 @@ scatter_kernel(Matrix<I> indices, Matrix<T> grad, int topk, Tiling tiling,
 
   const int64_t out = row * tiling.experts + column;
   const bool aligned = out % kWide == 0;  // only a part of a row starts anywhere
+#pragma unroll 1
   for (int i = threadIdx.x * kWide; i < entries; i += kThreads * kWide) {
     if (aligned && i + kWide <= entries) {
       *reinterpret_cast<uint4*>(grad_dense + out + i) =
@@ -300,13 +308,13 @@ std::tuple<Tensor, Tensor> multihot_to_indices(const Tensor& map, const Tensor& 
   return {indices, probs};
 }
 
-// Whole rows where they fit, as many as one warp fills, a multiple of 8 so that tiles stay aligned.
+// Whole rows where they fit.
 Tiling tiling_of(int64_t tokens, int experts) {
   int rows = kMaxRows;
-  while (rows > 8 && rows * experts > kTileEntries) rows /= 2;
-  if (rows * experts <= kTileEntries) return {tokens, experts, rows, experts, 1};
-  const int parts = (experts + kTileEntries - 1) / kTileEntries;
-  return {tokens, experts, 1, parts > 1 ? kTileEntries : experts, parts};
+  while (rows > kMinRows && rows * experts > kGoodEntries) rows /= 2;
+  if (rows * experts <= kMaxEntries) return {tokens, experts, rows, experts, 1};
+  const int parts = (experts + kMaxEntries - 1) / kMaxEntries;
+  return {tokens, experts, 1, parts > 1 ? kMaxEntries : experts, parts};
 }
 
 Tensor multihot_to_indices_backward(const Tensor& grad, const Tensor& indices, int64_t experts) {

@@ -30,7 +30,8 @@ using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
 constexpr int kSmallThreads = 512;
-constexpr int kSmallTokens = 8;      // per thread of a small block: at most 4096 tokens and rows
+constexpr int kSmallTokens = 4;      // in flight per thread of a small block
+constexpr int kSmallRows = 4096;     // and tokens: what each block looks through
 constexpr int kSmallBlocks = 4 * 132;
 constexpr int kThreads = 64;         // 64 threads x 4 loads of 16 bytes: measured best of 20 shapes
 constexpr int kVectors = 4;
@@ -75,7 +76,7 @@ __device__ int64_t destination(const Routing& routing, int64_t token) {
                 routing.rows);
 }
 
-// One vector of a row per thread; V is 1 to 16 bytes, a row is `width` of them.
+// One vector of a row per thread; V is 1 to 16 bytes, a row is `width` of them. Indices contiguous.
 template <typename V, typename I>
 __global__ void __launch_bounds__(kSmallThreads)
 pack_small_kernel(const V* __restrict__ hidden, int64_t token_stride, Routing routing, int width,
@@ -83,28 +84,28 @@ pack_small_kernel(const V* __restrict__ hidden, int64_t token_stride, Routing ro
   extern __shared__ int smem[];
   int* smem_owner = smem;
   int* smem_offsets = smem + routing.rows;
-  const I* experts_of = static_cast<const I*>(routing.expert.data);
-  const I* slots_of = static_cast<const I*>(routing.slot.data);
+  const I* __restrict__ experts_of = static_cast<const I*>(routing.expert.data);
+  const I* __restrict__ slots_of = static_cast<const I*>(routing.slot.data);
   const int tokens = routing.tokens, rows = routing.rows, experts = routing.experts;
   const int vector = blockIdx.x * kSmallThreads + threadIdx.x;
-  const int mine = width > 0 ? vector / width : kSmallThreads * kSmallTokens;  // token, row of out
+  const int mine = width > 0 ? vector / width : kSmallRows;  // a token, and a row of out
   const int column = vector - mine * width;
 
   // All loads that depend on nothing, before the first use of any: one trip to memory.
-  const auto expert_of = [&](int t) {
-    return t < tokens ? experts_of[t * routing.expert.stride] : I(-1);
-  };
-  const auto slot_of = [&](int t) {
-    return t < tokens ? slots_of[t * routing.slot.stride] : I(-1);
-  };
-  const V value = mine < tokens ? hidden[mine * token_stride + column] : V{};
-  const I my_expert = expert_of(mine), my_slot = slot_of(mine);
   I expert[kSmallTokens], slot[kSmallTokens];
+  const auto load = [&](int first) {
 #pragma unroll
-  for (int i = 0; i < kSmallTokens; ++i) {
-    expert[i] = expert_of(threadIdx.x + i * kSmallThreads);
-    slot[i] = slot_of(threadIdx.x + i * kSmallThreads);
-  }
+    for (int i = 0; i < kSmallTokens; ++i) {
+      const int token = first + i * kSmallThreads + threadIdx.x;
+      expert[i] = token < tokens ? experts_of[token] : I(-1);
+      slot[i] = token < tokens ? slots_of[token] : I(-1);
+    }
+  };
+  load(0);
+  const I my_expert = mine < tokens ? experts_of[mine] : I(-1);
+  const I my_slot = mine < tokens ? slots_of[mine] : I(-1);
+  const V value = mine < tokens ? hidden[mine * token_stride + column] : V{};
+#pragma unroll 1
   for (int i = threadIdx.x; i < rows; i += kSmallThreads) smem_owner[i] = -1;
 #pragma unroll 1
   for (int i = threadIdx.x; i <= experts; i += kSmallThreads) {
@@ -115,13 +116,18 @@ pack_small_kernel(const V* __restrict__ hidden, int64_t token_stride, Routing ro
   __syncthreads();
 
   const auto row = [&](I expert, I slot) {
-    if (expert < 0 || expert >= experts) return -1;
-    return int(row_of(smem_offsets[expert], smem_offsets[expert + 1], slot, rows));
+    if (expert < 0 || expert >= experts || slot < 0) return -1;
+    const int first = smem_offsets[expert], room = smem_offsets[expert + 1] - first;
+    return slot < room ? first + int(slot) : -1;
   };
+#pragma unroll 1
+  for (int first = 0; first < tokens; first += kSmallTokens * kSmallThreads) {
+    if (first > 0) load(first);
 #pragma unroll
-  for (int i = 0; i < kSmallTokens; ++i) {
-    const int to = row(expert[i], slot[i]);
-    if (to >= 0) atomicMax(smem_owner + to, int(threadIdx.x) + i * kSmallThreads);
+    for (int i = 0; i < kSmallTokens; ++i) {
+      const int to = row(expert[i], slot[i]);
+      if (to >= 0) atomicMax(smem_owner + to, first + i * kSmallThreads + int(threadIdx.x));
+    }
   }
   __syncthreads();
 
@@ -275,10 +281,11 @@ void move_rows(const Tensor& in, const Tensor& from, const Tensor& out, const Ro
 // One wave of blocks that each see all tokens; false where there is too much for that.
 bool pack_small(const Tensor& hidden, const Routing& routing, const Tensor& out, int* owner,
                 cudaStream_t stream) {
-  constexpr int64_t limit = kSmallThreads * kSmallTokens;
   const int64_t rows = routing.rows, row_bytes = out.size(1) * out.element_size();
-  if (routing.tokens > limit || rows > limit || routing.experts >= limit) return false;
+  if (routing.tokens > kSmallRows || rows > kSmallRows) return false;
+  if (routing.experts > kSmallRows) return false;
   if (routing.expert.wide != routing.slot.wide) return false;
+  if (routing.tokens > 1 && (routing.expert.stride != 1 || routing.slot.stride != 1)) return false;
   const int64_t stride =
       hidden.size(0) > 1 ? hidden.stride(0) * hidden.element_size() : row_bytes;
   bool done = false;
