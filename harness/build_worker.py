@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
 
 def _attempt(solution: str, mode: str, device: str, listen) -> tuple[dict, Build] | Failure:
     try:
-        inline.install(mode, device, listen)
+        inline.install(mode, device, listen, solution)
     except Failed as failed:
         return failed.failure
     trouble = _import(solution, listen)
