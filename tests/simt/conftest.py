@@ -1,46 +1,31 @@
-"""Starts `execute.py` for many files, in two processes, as the builds take most of the time."""
+"""Builds once into one cache folder for all of these tests."""
 
-from __future__ import annotations
-
-import json
-import shutil
-import subprocess
-import sys
+import importlib.util
+import itertools
+import os
 from pathlib import Path
 
 import pytest
 
-EXECUTE = Path(__file__).parent / "execute.py"
-PROCESSES = 2
+_numbers = itertools.count()
 
 
-def _execute(mode: str, wanted: list[str], timeout_s: float = 600) -> dict[str, dict]:
-    """What each of `wanted` (FILE:FUNCTION[:ARGUMENTS]) gave, by that text."""
-    files = sorted({item.split(":", 1)[0] for item in wanted})
-    of_file = {f: [w for w in wanted if w.split(":", 1)[0] == f] for f in files}
-    groups = [[w] for w in wanted] if len(files) == 1 else list(of_file.values())
-    shares = [[w for g in groups[i::PROCESSES] for w in g] for i in range(PROCESSES)]
-    running = [
-        subprocess.Popen(
-            [sys.executable, str(EXECUTE), mode, *share],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for share in shares
-        if share
-    ]
-    lines: dict[str, dict] = {}
-    for process in running:
-        out, err = process.communicate(timeout=timeout_s)
-        assert process.returncode == 0, err[-3000:]
-        lines |= {line["where"]: line for line in map(json.loads, out.splitlines())}
-    return lines
+@pytest.fixture(scope="session", autouse=True)
+def simt_cache(tmp_path_factory):
+    if "STEELYARD_CACHE" not in os.environ:
+        os.environ["STEELYARD_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    return Path(os.environ["STEELYARD_CACHE"])
 
 
-@pytest.fixture(scope="session")
-def execute():
-    """execute(mode, wanted) -> {wanted: what it gave}."""
-    if shutil.which("g++") is None:
-        pytest.skip("needs g++")
-    return _execute
+@pytest.fixture
+def load():
+    """Load a Python file that calls load_inline, as a solution is loaded."""
+
+    def load_file(path: Path):
+        name = f"simt_test_{next(_numbers)}_{path.stem}"
+        spec = importlib.util.spec_from_file_location(name, path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load_file

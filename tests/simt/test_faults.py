@@ -1,4 +1,4 @@
-"""Each deliberately broken kernel gets the finding its docstring names; its honest twin gets none."""
+"""Each broken kernel gets the finding that its docstring names; its honest twin gets none."""
 
 from __future__ import annotations
 
