@@ -7,13 +7,14 @@ import re
 from pathlib import Path
 
 import pytest
+from apart import execute
 
 FOLDER = Path(__file__).parent / "faults"
 FILES = sorted(FOLDER.glob("*.py"))
 
 
 @pytest.fixture(scope="module")
-def lines(execute) -> dict[str, dict]:
+def lines() -> dict[str, dict]:
     wanted = [f"{path}:{name}" for path in FILES for name in ("broken", "honest")]
     return execute("checked", wanted)
 

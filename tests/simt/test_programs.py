@@ -5,22 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from apart import execute
 
 FOLDER = Path(__file__).parent / "programs"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
+# Those without torch's headers build fast in checked mode.
+LEAN = [name for name in NAMES if "torch/extension.h" not in (FOLDER / f"{name}.py").read_text()]
 CASES = Path(__file__).parent / "program_cases.py"
 
 
 @pytest.fixture(scope="module", params=["plain", "checked"])
-def lines(request, execute) -> dict[str, dict]:
-    wanted = [f'{CASES}:check:["{name}"]' for name in NAMES] + [f"{CASES}:spin_for_ever"]
+def lines(request) -> dict[str, dict]:
+    names = NAMES if request.param == "plain" else LEAN
+    wanted = [f'{CASES}:check:["{name}"]' for name in names] + [f"{CASES}:spin_for_ever"]
     return execute(request.param, wanted)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_program_is_right_and_clean(name, lines):
-    line = lines[f'{CASES}:check:["{name}"]']
+    line = lines.get(f'{CASES}:check:["{name}"]')
+    if line is None:
+        assert name not in LEAN
+        pytest.skip("full headers: executed in plain mode only, to keep this file fast")
     assert "fault" not in line, line["fault"]
     assert "error" not in line, line["error"]
     assert line["value"] == []

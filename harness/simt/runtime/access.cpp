@@ -23,7 +23,6 @@ struct AccessSite {
   uint32_t id = 0;
   unsigned long long round = 0;  // launch in which `memory` was looked up
   Memory* memory = nullptr;
-  int needs_16 = -1;  // whether the code wants 16-byte alignment; -1: not looked yet
   unsigned long long told_host = 0;  // launch in which it was found to touch host memory
 };
 
@@ -171,36 +170,19 @@ static void check_bounds(const Access& a, Memory& m, Block& b) {
            "the address belongs to no memory at all", a.site);
 }
 
-#if defined(__x86_64__)
-// A 16-byte type of 8-byte alignment is moved by movups or movdqu, one of 16-byte alignment by
-// movaps or movdqa: the code right behind the call tells which. (-fsanitize=alignment knows it
-// exactly, but makes the build twice as long.)
-static bool code_needs_16(const void* pc) {
-  const unsigned char* p = static_cast<const unsigned char*>(pc);
-  for (int i = 0; i < 48 && p[i] != 0xE8; ++i) {  // as far as the next call
-    if (p[i] != 0x0F) continue;
-    if (p[i + 1] == 0x28 || p[i + 1] == 0x29) return true;
-    if (p[i + 1] == 0x10 || p[i + 1] == 0x11) return false;
-    if (p[i + 1] != 0x6F && p[i + 1] != 0x7F) continue;
-    return i > 0 && (p[i - 1] == 0x66 || (i > 1 && p[i - 2] == 0x66));
-  }
-  return false;
-}
-#else
-static bool code_needs_16(const void*) { return true; }
-#endif
-
-static void check_alignment(const Access& a, AccessSite& s) {
-  if (a.address % a.bytes == 0) return;
-  if (a.bytes == 16 && a.address % 8 == 0 && !s.place.line) {
-    if (s.needs_16 < 0) s.needs_16 = code_needs_16(s.pc);
-    if (!s.needs_16) return;
-  }
+[[noreturn]] static void misaligned(uintptr_t address, unsigned alignment, Site place,
+                                    const void* pc) {
   char message[120];
-  snprintf(message, sizeof message, "%s %u bytes at an address %u past a multiple of %u",
-           a.writes ? "writes" : "reads", a.bytes, static_cast<unsigned>(a.address % a.bytes),
-           a.bytes);
-  broken("misaligned access", message, a.site);
+  snprintf(message, sizeof message, "the address is %u bytes past a multiple of %u",
+           static_cast<unsigned>(address % alignment), alignment);
+  stop(*tls_worker->current->launch, "misaligned access", message, tls_self, place, pc);
+  abandon();
+}
+
+// 16 bytes may be a type of 8-byte alignment: there on_misaligned knows better.
+static void check_alignment(const Access& a, const AccessSite& s) {
+  const bool by_type = a.bytes == 16 && !s.place.line;
+  if (!by_type && a.address % a.bytes) misaligned(a.address, a.bytes, s.place, pc_of_site(s.id));
 }
 
 static Memory* memory_of(AccessSite& s, uintptr_t address, Block& b) {
@@ -243,6 +225,12 @@ static bool seen_by_checker(uintptr_t address, const Fiber* f) {
 }
 
 static void look(uintptr_t address, unsigned bytes, unsigned flags, AccessSite& s);
+
+void on_misaligned(const void* where, unsigned alignment, Site place) {
+  const Fiber* f = tls_self;
+  if (f && f->block && f->block->launch->kernel.checked)
+    misaligned(reinterpret_cast<uintptr_t>(where), alignment, place, nullptr);
+}
 
 void on_access(const volatile void* where, unsigned bytes, unsigned flags, const void* pc) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(where);

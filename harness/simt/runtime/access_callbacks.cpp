@@ -1,4 +1,4 @@
-// What the compiler calls under -fsanitize=thread, in place of that sanitizer's library.
+// What the compiler calls under -fsanitize=thread,alignment, in place of the sanitizers' libraries.
 #include <cstddef>
 #include <cstdint>
 
@@ -83,3 +83,16 @@ EXPORT void __tsan_atomic_thread_fence(int) {
   if (simt::in_kernel()) simt::fence();
 }
 EXPORT void __tsan_atomic_signal_fence(int) {}
+
+struct TypeMismatch {  // the compiler's description of a pointer that is misaligned for its type
+  const char* file;
+  uint32_t line, column;
+  const void* type;
+  unsigned char log_alignment, kind;
+};
+EXPORT void __ubsan_handle_type_mismatch_v1(TypeMismatch* m, void* p) {
+  simt::on_misaligned(p, 1u << m->log_alignment, simt::Site{"", m->file, int(m->line)});
+}
+EXPORT void __ubsan_handle_type_mismatch_v1_abort(TypeMismatch* m, void* p) {
+  __ubsan_handle_type_mismatch_v1(m, p);
+}

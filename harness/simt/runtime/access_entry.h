@@ -14,6 +14,9 @@ enum EntryFlags : unsigned {
 
 // `pc` lies in the user's code, just behind the access. Does nothing outside a checked kernel.
 void on_access(const volatile void* where, unsigned bytes, unsigned flags, const void* pc);
+// A pointer is used that is misaligned for its type: ends the launch, inside a checked kernel.
+void on_misaligned(const void* where, unsigned alignment, Site);
+
 // An atomic, and a copy made by an intrinsic; headers of checked builds call them.
 void on_atomic(const void* where, unsigned bytes, Site);
 void on_copy(void* to, const void* from, unsigned bytes, Site);
