@@ -141,6 +141,8 @@ def judge_case(session, case: Case, earlier: tuple[CaseReport, ...]) -> CaseRepo
         check, labels = Trials(session, case).run()
     except Failed as failed:
         return CaseReport(case, failure=_placed(session, case, failed.failure))
+    except Exception as error:
+        return CaseReport(case, failure=_internal(session.plan, error))
     row = CaseReport(case, check=check, labels=labels)
     return judge_timing.add(session, row) if check.ok else row
 
