@@ -54,7 +54,7 @@ struct Matrix {
 template <bool kVector>
 __device__ unsigned set_columns(const Matrix<uint8_t>& map, int64_t row, int column, int experts) {
   unsigned bits = 0;
-  if constexpr (kVector) {  // experts % 16 == 0; the product moves the low bits of four bytes together
+  if constexpr (kVector) {  // the product moves the low bits of four bytes together
     const uint4* from = reinterpret_cast<const uint4*>(map.data + row * map.row_stride + column);
     const uint4 low = from[0], high = column + 16 < experts ? from[1] : uint4{};
     const unsigned word[] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
