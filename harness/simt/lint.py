@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -166,13 +167,16 @@ def _kernel(raw: dict, text: list[str], solution: str) -> KernelLint:
 _COUNTS = ("warp_accesses", "lanes", "bytes", "sectors", "least_sectors", "passes", "least_passes")
 
 
+_TRANSLATED = re.compile(r"(main|unit_\d+)\.cpp$")
+
+
 def _of_solution(lines: list[dict], solution: str) -> list[dict]:
-    """The solution's own lines. Debug information may name the translated main.cpp instead, with
+    """The solution's own lines. Debug information may name the translated file instead, with
     the solution's line numbers; such twins are added up."""
     merged: dict[tuple, dict] = {}
     for line in lines:
         file = Path(line["file"])
-        if file.name != "main.cpp" and file.resolve() != Path(solution).resolve():
+        if not _TRANSLATED.match(file.name) and file.resolve() != Path(solution).resolve():
             continue
         key = (line["line"], line["what"], line["bytes_per_lane"])
         if key not in merged:
