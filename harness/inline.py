@@ -174,7 +174,7 @@ def _deliver(request: Request, verbose: bool) -> Any:
     here = session()
     user_file = _caller()
     try:
-        diagnose.refuse_early(request, user_file)
+        diagnose.refuse_early(request, user_file, here.tools.gpu)
         recipe = build_recipe.plan(request, here.tools)
         early = here.foreseen.pop(recipe.key, None)
         entry = early.result() if early else build_cache.lookup(recipe.key)
