@@ -89,7 +89,7 @@ def flags(arch: str, sources: str, user_flags: tuple[str, ...]) -> tuple[str, ..
 def mismatch(user_flags: tuple[str, ...], gpu: tuple[int, int] | None) -> str | None:
     """Why nothing that these nvcc flags compile can run on the GPU; None where something can."""
     text = " ".join(user_flags)
-    codes = re.findall(r"\b(sm|compute)_(\d+)[af]?", " ".join(re.findall(r"code=(\S+)", text)))
+    codes = re.findall(r"\b(sm|compute)_(\d+)[af]?", " ".join(re.findall(r"\bcode=(\S+)", text)))
     # -arch=sm_80 is short for code of sm_80 and PTX of compute_80, which later GPUs can run.
     codes += [("compute", n) for n in re.findall(r"-arch(?:itecture)?[= ]sm_(\d+)", text)]
     if gpu is None or not codes:
