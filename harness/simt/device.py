@@ -135,12 +135,21 @@ def _nothing(*_, **__):
     return None
 
 
+_WITHOUT_EFFECT = (
+    "synchronize",
+    "empty_cache",
+    "set_device",
+    "set_stream",
+    "init",
+    "ipc_collect",
+    "manual_seed",
+    "manual_seed_all",
+    "reset_peak_memory_stats",
+)
+
+
 def _cuda_functions() -> dict[str, object]:
-    functions = dict.fromkeys(
-        "synchronize empty_cache set_device init ipc_collect manual_seed manual_seed_all "
-        "reset_peak_memory_stats set_stream".split(),
-        _nothing,
-    )
+    functions = dict.fromkeys(_WITHOUT_EFFECT, _nothing)
     graph = _needs_gpu("CUDA graph")
     return functions | {
         "is_available": lambda: True,

@@ -41,9 +41,10 @@ def _configuration_end(tokens: list[Token], i: int) -> int:
         text = tokens[i].text
         if text in ("(", "[", "{"):
             i = closing(tokens, i)
-        elif text == ">" and [text_at(tokens, i + k) for k in (1, 2)] == [">", ">"]:
-            if text_at(tokens, after(tokens, i + 2)) == "(":
-                return i
+        elif [text_at(tokens, i + k) for k in range(3)] == [">"] * 3 and (
+            text_at(tokens, after(tokens, i + 2)) == "("
+        ):
+            return i
         i += 1
     raise SyntaxError("a launch configuration is never closed")
 

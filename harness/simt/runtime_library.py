@@ -6,7 +6,6 @@ import ctypes
 import functools
 import json
 import subprocess
-from pathlib import Path
 
 from . import compiler
 from .outcomes import Fault, Finding

@@ -14,13 +14,12 @@ def _statement_start(tokens: list[Token], i: int) -> int:
     while True:
         j = before(tokens, i)
         if text_at(tokens, j) == ")":
-            owner = before(tokens, tk.opening(tokens, j))
-            if text_at(tokens, owner) not in _ATTRIBUTES:
+            j = before(tokens, tk.opening(tokens, j))
+            if text_at(tokens, j) not in _ATTRIBUTES:
                 return i
-            j = owner
         elif j < 0 or tokens[j].kind != "name" or tokens[j].text in ("else", "do"):
             return i
-        elif any("\n" in t.text for t in tokens[j:i]) and _in_directive(tokens, j):
+        if _in_directive(tokens, j) and any("\n" in t.text for t in tokens[j:i]):
             return i
         i = j
 

@@ -37,7 +37,7 @@ class Token:
 
 
 def tokenize(source: str, line: int = 1) -> list[Token]:
-    """`line` is the first token's. Never fails: what is no token of the language becomes single characters."""
+    """Never fails: what is no token becomes single characters. `line` is the first token's."""
     source = _ERROR_LINE.sub(lambda m: m.group().replace("'", " ").replace('"', " "), source)
     tokens = []
     for match in _PATTERN.finditer(source):

@@ -120,6 +120,12 @@ static std::string describe(const Fiber* f) {
   return at;
 }
 
+const char* deadlock_kind(const Block& b) {
+  for (const Fiber* f : b.live)
+    if (f->state != State::kAtMeet) return "deadlock";
+  return "wrong mask";
+}
+
 std::string explain_deadlock(Block& b) {
   std::string message;
   std::vector<int> lines;

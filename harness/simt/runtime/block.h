@@ -54,7 +54,7 @@ struct Block {
   unsigned long long serial = 0;
   unsigned threads = 0, started = 0, alive = 0;
   Queue ready, spinning;
-  std::vector<Fiber*> at_barrier, at_grid, live;
+  std::vector<Fiber*> at_barrier, at_grid, gathering, live;
   Site barrier_site;
   int votes_and = 1, votes_or = 0, votes_count = 0;
   int result_and = 1, result_or = 0, result_count = 0;
@@ -125,7 +125,9 @@ uint3 thread_index(unsigned tid, dim3 block);
 void release_barrier(Block&);
 void after_exit(Block&, unsigned tid);
 void meet_after_exit(Block&, unsigned tid);
+bool release_gathered(Block&);
 std::string explain_deadlock(Block&);
+const char* deadlock_kind(const Block&);  // wrong mask where only warp intrinsics are involved
 
 // faults.cpp
 void stop(Launch&, const char* kind, const std::string& message, const Fiber*, Site, const void* pc);

@@ -10,7 +10,7 @@ namespace simt {
 struct Block;
 struct Meet;
 
-enum class State : uint8_t { kRunning, kAtBarrier, kAtMeet, kAtGrid, kSpinning, kDone };
+enum class State : uint8_t { kRunning, kAtBarrier, kAtMeet, kAtGrid, kSpinning, kGathering, kDone };
 
 constexpr size_t kStackBytes = 128 * 1024;
 
@@ -22,6 +22,7 @@ struct Fiber {
   Meet* meet = nullptr;
   Site at;                // where it waits
   const void* pc = nullptr;  // where it was preempted, instead of `at`
+  unsigned group = 0;     // lanes gathered with it
   unsigned tid = 0;       // linear index in the block
   size_t slot = 0;        // in its block's list of live fibers
   State state = State::kDone;

@@ -176,6 +176,17 @@ static Block* begin_block(Worker& w, Launch& l) {
   return b;
 }
 
+// One block, or half as many again as already wait, so that a grid that waits for itself gets going.
+static bool begin_blocks(Worker& w, Launch& l) {
+  const size_t wanted = 1 + w.resident.size() / 2;
+  for (size_t i = 0; i < wanted; ++i) {
+    Block* b = begin_block(w, l);
+    if (!b) return i > 0;
+    w.resident.push_back(b);
+  }
+  return true;
+}
+
 static void end_block(Worker& w, Launch& l, Block* b) {
   if (l.kernel.checked) access_end_block(*b);
   l.resident.fetch_sub(1);
@@ -213,6 +224,7 @@ static Turn run_block(Worker& w, Block& b) {
   while (Fiber* f = b.spinning.pop()) b.ready.push(f);
   Fiber* first = next_fiber(w, b);
   if (first != &w.main) switch_to(first);
+  while (!b.launch->stopped && release_gathered(b)) switch_to(next_fiber(w, b));
   if (b.launch->stopped) return Turn::kWaits;
   if (b.alive == 0) return Turn::kDone;
   if (b.spinning.head) return Turn::kWaits;
@@ -282,6 +294,7 @@ static void drop_blocks(Worker& w) {
     b->live.clear();
     b->at_barrier.clear();
     b->at_grid.clear();
+    b->gathering.clear();
     b->ready = b->spinning = Queue{};
     for (Warp& warp : b->warps) {
       for (Meet* m : warp.pending) w.idle_meets.push_back(m);
@@ -303,8 +316,7 @@ void work(Worker& w, Launch& l) {
   size_t turn = 0, waiting = 0;  // blocks in a row that could not go on
   while (!l.stopped.load()) {
     if (waiting >= w.resident.size()) {
-      if (Block* b = begin_block(w, l)) {
-        w.resident.push_back(b);
+      if (begin_blocks(w, l)) {
         turn = w.resident.size() - 1;
         waiting = 0;
         w.all_wait = false;
@@ -320,7 +332,7 @@ void work(Worker& w, Launch& l) {
     const Turn end = run_block(w, *b);
     if (end == Turn::kDone) end_block(w, l, b);
     if (end == Turn::kDeadlock)
-      stop(l, "deadlock", explain_deadlock(*b), b->live.front(), b->live.front()->at, nullptr);
+      stop(l, deadlock_kind(*b), explain_deadlock(*b), b->live.front(), b->live.front()->at, nullptr);
     const bool moved = end == Turn::kDone || simt_progress != before;
     waiting = moved ? 0 : waiting + 1;
     if (moved) w.all_wait = false;

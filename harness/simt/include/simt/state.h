@@ -37,6 +37,7 @@ struct Meet {  // lanes of a warp that wait for each other, each with a value
 Meet* meet(unsigned mask, const void* value, unsigned size, Site);
 void leave(Meet*);
 unsigned live_lanes();
+unsigned together(Site);  // lanes of the warp that are at this very place, as far as they come
 void read_from_missing_lane(Site);
 
 // Blocks and grids.

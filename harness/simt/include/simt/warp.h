@@ -59,6 +59,21 @@ T reduce(unsigned mask, T value, F join, Site site) {
   return result;
 }
 
+template <class T, class F>
+T scan(unsigned mask, T value, F join, Site site) {  // inclusive, in lane order
+  Meet* m = meet(mask, &value, sizeof(T), site);
+  T result = value;
+  bool first = true;
+  for (unsigned lane = 0; lane <= simt_lane; ++lane) {
+    if (!(m->arrived >> lane & 1)) continue;
+    const T v = read_lane(m, lane, value, site);
+    result = first ? v : join(result, v);
+    first = false;
+  }
+  leave(m);
+  return result;
+}
+
 inline unsigned ballot(unsigned mask, bool predicate, Site site) {
   return reduce(
       mask, predicate ? 1u << simt_lane : 0u, [](unsigned a, unsigned b) { return a | b; }, site);
@@ -109,7 +124,7 @@ inline int __uni_sync(unsigned mask, int predicate, SIMT_SITE) {
   const unsigned votes = simt::ballot(mask, predicate, SIMT_HERE("__uni_sync"));
   return votes == 0 || votes == mask;
 }
-inline unsigned __activemask() { return simt::live_lanes(); }
+inline unsigned __activemask(SIMT_SITE) { return simt::together(SIMT_HERE("__activemask")); }
 template <class T>
 unsigned __match_any_sync(unsigned mask, T v, SIMT_SITE) {
   return simt::match_any(mask, v, SIMT_HERE("__match_any_sync"));
