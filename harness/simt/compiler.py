@@ -22,12 +22,14 @@ from .outcomes import BuildFailed
 HERE = Path(__file__).resolve().parent
 INCLUDE = HERE / "include"
 RUNTIME = HERE / "runtime"
+ALLOCATOR = HERE / "torch_allocator" / "allocator.cpp"
 _COMMON = ["-fPIC", "-g1", "-w", "-pthread"]
 _MODE = {
     "plain": ["-O1"],
     "checked": [
         "-O1",
-        "-fsanitize=thread",
+        "-fsanitize=thread,alignment",
+        "--param=tsan-distinguish-volatile=1",
         "--param=tsan-instrument-func-entry-exit=0",
         "-DSIMT_CHECKED=1",
     ],
@@ -55,7 +57,7 @@ def host_compiler() -> str:
 def _fingerprint() -> str:
     """Changes with the headers, the runtime, the compiler, torch and Python."""
     digest = hashlib.sha256()
-    for folder in (INCLUDE, RUNTIME):
+    for folder in (INCLUDE, RUNTIME, ALLOCATOR.parent):
         for path in sorted(p for p in folder.rglob("*") if p.is_file()):
             digest.update(path.name.encode() + path.read_bytes())
     version = subprocess.run([host_compiler(), "--version"], capture_output=True, check=True)
@@ -112,6 +114,20 @@ def runtime_library() -> Path:
             target = f"{path}.tmp"
             flags = ["-std=c++17", "-O2", *_COMMON, "-shared"]
             _run([host_compiler(), *flags, *sources, "-o", target])
+            os.rename(target, path)
+    return path
+
+
+def torch_allocator() -> Path:
+    """The allocator of the checked mode, compiled once against torch's headers."""
+    path, runtime = folder() / "libsteelyard_simt_torch.so", runtime_library()
+    with _locked(path):
+        if not path.exists():
+            target = f"{path}.tmp"
+            command = [host_compiler(), "-std=c++20", "-O2", *_COMMON, "-shared"]
+            command += [*_torch_includes(), str(ALLOCATOR), "-o", target]
+            libraries = [f"-L{_torch_folder() / 'lib'}", "-lc10", str(runtime)]
+            _run([*command, *libraries, f"-Wl,-rpath,{runtime.parent}"])
             os.rename(target, path)
     return path
 

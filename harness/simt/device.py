@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import types
 
-from .load import load, load_inline, raise_fault
+from . import runtime_library
+from .load import know_all, load, load_inline, mode, raise_fault
 from .outcomes import NeedsGPU
 
 _installed = False
@@ -27,6 +28,8 @@ def _device_mode():
     import torch
     from torch.overrides import TorchFunctionMode
 
+    checked = mode() == "checked"
+
     class CudaIsCpu(TorchFunctionMode):
         """Every torch function sees the CPU where the caller said cuda."""
 
@@ -40,6 +43,8 @@ def _device_mode():
                 kwargs["device"] = "cpu" if is_index else _mapped(device)
             kwargs.pop("pin_memory", None)
             args = tuple(_mapped(a) if isinstance(a, str | torch.device) else a for a in args)
+            if checked and isinstance(func, torch._ops.OpOverloadPacket | torch._ops.OpOverload):
+                know_all(args)
             try:
                 return func(*args, **kwargs)
             except RuntimeError as error:
@@ -196,4 +201,20 @@ def install() -> None:
     for name, value in _cuda_functions().items():
         setattr(torch.cuda, name, value)
     torch.version.cuda = torch.version.cuda or "13.0"
+    if mode() == "checked":
+        _watch_memory()
     _device_mode().__enter__()
+
+
+def _watch_memory() -> None:
+    """Bounds of tensors: torch's own by its allocator, others when their pointer is asked for."""
+    import torch
+
+    runtime_library.track_torch()
+    plain = torch.Tensor.data_ptr
+
+    def data_ptr(tensor):
+        runtime_library.know(tensor)
+        return plain(tensor)
+
+    torch.Tensor.data_ptr = data_ptr

@@ -166,8 +166,12 @@ def _import(library: Path) -> types.ModuleType:
 def _raising_faults(function):
     """The function, with a kernel's fault raised as Fault rather than as RuntimeError."""
 
+    checked = mode() == "checked"
+
     @functools.wraps(function)
     def call(*args, **kwargs):
+        if checked:
+            know_all((args, tuple(kwargs.values())))
         try:
             return function(*args, **kwargs)
         except RuntimeError as error:
@@ -175,6 +179,17 @@ def _raising_faults(function):
             raise
 
     return call
+
+
+def know_all(value) -> None:
+    """Tells the runtime of every tensor in nested tuples and lists of arguments."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        runtime_library.know(value)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            know_all(item)
 
 
 def raise_fault(error: RuntimeError) -> None:

@@ -9,14 +9,16 @@ import subprocess
 
 from . import compiler
 from .outcomes import Fault, Finding
+from .traffic import Traffic
 
 
 @functools.cache
 def library() -> ctypes.CDLL:
     """Loads it once for the process, before any extension that is linked to it."""
     loaded = ctypes.CDLL(str(compiler.runtime_library()))
-    for name in ("simt_take_findings", "simt_take_fault"):
+    for name in ("simt_take_findings", "simt_take_fault", "simt_take_traffic"):
         getattr(loaded, name).restype = ctypes.c_char_p
+    loaded.simt_add_allocation.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     loaded.simt_take_launches.restype = ctypes.c_ulonglong
     return loaded
 
@@ -24,6 +26,19 @@ def library() -> ctypes.CDLL:
 def kernels_run() -> int:
     """Launches since the last call."""
     return int(library().simt_take_launches())
+
+
+def track_torch() -> None:
+    """From now on torch's CPU tensors have known bounds and known unwritten contents."""
+    library()
+    ctypes.CDLL(str(compiler.torch_allocator())).simt_track_torch()
+
+
+def know(tensor) -> None:
+    """Tells the runtime where a tensor's memory lies that torch did not allocate itself."""
+    storage = tensor.untyped_storage()
+    if storage.nbytes():
+        library().simt_add_allocation(storage.data_ptr(), storage.nbytes(), 0)
 
 
 def take_fault() -> Fault | None:
@@ -54,7 +69,25 @@ def findings() -> list[Finding]:
         if key in merged:
             fields["count"] += merged[key].count
         merged[key] = Finding(**fields)
-    return list(merged.values())
+    places = traffic()
+    return [*merged.values(), *(f for place in places for f in place.findings())]
+
+
+def traffic() -> list[Traffic]:
+    """Loads and stores of checked kernels since the last call, by line and kernel."""
+    raw = _locate(json.loads(library().simt_take_traffic()))
+    merged: dict[tuple, Traffic] = {}
+    for item in raw:
+        numbers = {name: item[name] for name in Traffic.COUNTS}
+        key = (item["kernel"], item["file"], item["line"], item["write"], item["shared"])
+        if not item["line"]:
+            continue
+        here = Traffic(
+            item["kernel"], item["file"], item["line"], bool(item["write"]), bool(item["shared"]),
+            **numbers,
+        )
+        merged[key] = merged[key] + here if key in merged else here
+    return sorted(merged.values(), key=lambda t: (t.file, t.line))
 
 
 def _locate(items: list[dict]) -> list[dict]:

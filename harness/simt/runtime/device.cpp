@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "../include/cuda_runtime.h"
+#include "allocations.h"
 
 namespace simt {
 
@@ -10,10 +11,14 @@ void* device_alloc(size_t bytes) {
   const size_t room = (bytes + 511) / 256 * 256;
   unsigned* p = static_cast<unsigned*>(aligned_alloc(256, room));
   for (size_t i = 0; p && i < room / 4; ++i) p[i] = 0xFFFBFFFBu;
+  if (p) add_allocation(p, bytes, true);
   return p;
 }
 
-void device_free(void* p) { free(p); }
+void device_free(void* p) {
+  drop_allocation(p);
+  free(p);
+}
 
 }  // namespace simt
 

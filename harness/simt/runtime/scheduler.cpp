@@ -268,10 +268,8 @@ static void give_up(Worker& w, Launch& l) {
 struct Patience {  // how long nothing has moved anywhere in the launch
   unsigned long long progress = 0;
   double since = 0;
-  unsigned rounds = 0;
 
   bool over(Worker& w, Launch& l) {
-    if (++rounds % 64) return false;
     const unsigned long long p = total_progress(l);
     bool preempted = false, everyone = true;
     for (Block* b : w.resident) preempted |= b->preempted;
