@@ -74,7 +74,9 @@ def _log(results: list[Done]) -> str:
 def _tidied(work: Path) -> Path:
     """Only the library, its sources and the log are worth keeping."""
     for path in work.iterdir():
-        if path.is_dir():
+        if path.is_symlink():
+            path.unlink()
+        elif path.is_dir():
             shutil.rmtree(path)
         elif path.name.startswith(("tmpxft", "libcuda.so")) or path.suffix in (".o", ".d"):
             path.unlink()

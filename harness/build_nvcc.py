@@ -53,7 +53,7 @@ def _dry_run(
         done = subprocess.run(
             [command[0], "--dryrun", *command[1:]],
             cwd=folder,
-            env={**os.environ, "TMPDIR": str(folder)},
+            env={**os.environ, "TMPDIR": "."},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=60,

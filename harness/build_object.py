@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
 import shlex
 import shutil
 from collections.abc import Callable
@@ -10,7 +13,7 @@ from pathlib import Path
 
 from harness import build_cache, build_light, build_nvcc, build_steps
 from harness.build_cache import Entry
-from harness.build_recipe import Compile, Recipe
+from harness.build_recipe import Compile, Recipe, digest
 from harness.build_resources import parse
 from harness.build_steps import Done, Step
 
@@ -75,12 +78,25 @@ def _attempt(task: Task, light: str | None) -> Done:
     command += _dependency_flags(task)
     command += ["-Xptxas", "-v"] if one.nvcc else []
     command += ["-c", one.source.argument, "-o", one.output]
+    command = [compiler, *(_quotable(word, task.work) for word in command[1:])]
     show = f"compiling {task.name}"
     steps = None
     if one.nvcc and "-MMD" not in command:
         steps = build_nvcc.steps(tuple(command), task.name, task.work, one.key, show)
     steps = steps or (Step(task.name, tuple(command), show=show),)
     return _joined(task.name, tuple(command), build_steps.run(steps, task.work, task.listen))
+
+
+def _quotable(word: str, work: Path) -> str:
+    """nvcc cannot quote some characters in paths: such a folder gets a plain name in `work`."""
+    flag, path = (word[:2], word[2:]) if word.startswith("-I") else ("", word)
+    if not path.startswith("/") or not re.search(r"[^\w/.,:=+@()\[\] -]", path):
+        return word
+    folder, leaf = (path, "") if os.path.isdir(path) else os.path.split(path)
+    link = work / f"at-{digest(folder)[:12]}"
+    with contextlib.suppress(FileExistsError):
+        link.symlink_to(folder)
+    return flag + os.path.join(link.name, leaf) if leaf else flag + link.name
 
 
 def _joined(name: str, command: tuple[str, ...], results: tuple[Done, ...]) -> Done:

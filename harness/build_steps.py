@@ -62,7 +62,8 @@ def run(steps: tuple[Step, ...], folder: Path, listen: Listener) -> tuple[Done, 
 
 def _execute(step: Step, folder: Path) -> Done:
     started = time.monotonic()
-    environment = {**os.environ, "TMPDIR": str(folder), **dict(step.environment)}
+    # A relative folder for scratch files: nvcc cannot quote every character of an absolute one.
+    environment = {**os.environ, "TMPDIR": ".", **dict(step.environment)}
     environment["LC_ALL"] = "C.UTF-8"  # plain messages, and comments in any script survive
     try:
         process = subprocess.run(

@@ -26,7 +26,7 @@ class Guarded:
 
     def __post_init__(self):
         pointer = self.block.data_ptr() + self.start
-        if self.block.is_cuda:
+        if self.block.device.type == "cuda":
             self.data = wire_memory.device_bytes(pointer, self.nbytes, self.block.device)
         else:
             self.data = wire_memory.host_bytes(pointer, self.nbytes)

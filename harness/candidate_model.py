@@ -19,14 +19,12 @@ from harness.records import to_dict
 MODULE = "steelyard_solution"
 
 
-def load(path: str, role: str, device: str) -> type:
+def load(path: str, role: str) -> type:
     """The class to be judged or timed. Whatever the file raises comes through."""
     if role == "baseline":
         from harness import problem
 
         return problem.load(path).Model
-    if role == "solution":
-        _install_inline(device)
     spec = importlib.util.spec_from_file_location(MODULE, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[MODULE] = module
@@ -38,8 +36,10 @@ def load(path: str, role: str, device: str) -> type:
     return model
 
 
-def _install_inline(device: str) -> None:
-    """Stand in for torch's load_inline, so that the solution finds what was built before."""
+def prepare(role: str, device: str) -> None:
+    """Stand in for torch's load_inline, so that a solution finds what was built before."""
+    if role != "solution":
+        return
     from harness import inline
 
     if device.startswith("cuda"):

@@ -30,6 +30,8 @@ class Server:
         self.models: dict[str, torch.nn.Module] = {}
         self.call: Call | None = None
         self.held: Result | None = None
+        self.captured: Call | None = None
+        self.queue: list[Call] = []
         self.watch = Stopwatch(device)
         self.flags = candidate_watch.snapshot()
         self.handlers: dict[str, Callable[[dict, list[int]], dict]] = {
@@ -41,6 +43,7 @@ class Server:
             "held": self._held,
             "time": self._time,
             "batch": self._batch,
+            "ping": lambda message, fds: {},
         }
 
     def announce(self, in_force: tuple[str, ...]) -> None:
@@ -81,7 +84,9 @@ class Server:
     def _load(self, message: dict, fds: list[int]) -> dict:
         self.path = message["path"]
         self.watch.prepare()
-        self.kind = candidate_model.load(self.path, self.role, str(self.device))
+        candidate_model.prepare(self.role, str(self.device))
+        self.flags = candidate_watch.snapshot()
+        self.kind = candidate_model.load(self.path, self.role)
         return {"changes": self._changes()}
 
     def _model(self, message: dict, fds: list[int]) -> dict:
@@ -90,7 +95,7 @@ class Server:
         if self.inbox is not None:
             arguments.fill(self.inbox.bytes)
             self._settle()
-        self.call = None
+        self.call = self.captured = None
         model = candidate_model.build(
             self.kind, arguments.values, message["seed"], str(self.device)
         )
@@ -167,30 +172,48 @@ class Server:
         return {"leaves": leaves}
 
     def _time(self, message: dict, fds: list[int]) -> dict:
-        call = self._arguments(message) if "tree" in message else self.call
-        if "tree" in message:
-            call.inputs.fill(self.inbox.bytes)
-            candidate_memory.poison(message.get("expect", []), self.device)
+        """One timed call; a replay writes its new inputs where the captured call reads them."""
+        if message["how"] == "overhead":
+            return {"overhead": self.watch.overhead()}
+        replay = message["how"] == "replay"
+        if replay and not (self.captured and self.captured.inputs.fits(message)):
+            return {"why": "the layout of the inputs changes from call to call"}
+        call = self.captured if replay else self._arguments(message)
+        if message["how"] == "capture":
+            self.captured = call
+        call.inputs.fill(self.inbox.bytes)
+        candidate_memory.poison(message.get("expect", []), self.device)
+        self._settle()
         answer = self.watch.time(message["how"], call, self.outbox.bytes)
         self._settle()
         return answer
 
     def _batch(self, message: dict, fds: list[int]) -> dict:
-        """Back-to-back calls over several inputs, started by the judge's own clock."""
+        """Back-to-back calls over several inputs, started and stopped by the judge's own clock."""
         step = message["step"]
-        if step == "add":
-            call = Call(self._pick("plain"), Inputs(message, self.device), message)
-            call.inputs.fill(self.inbox.bytes)
+        if step == "put":
+            index = message["index"]
+            if index == len(self.queue):
+                inputs = Inputs(message, self.device)
+                self.queue.append(Call(self._pick("plain"), inputs, message))
+            self.queue[index].inputs.fill(self.inbox.bytes)
             self._settle()
-            self.watch.queue(call, message["first"])
-            return {}
-        if step == "run":
-            self.watch.run_queue(message["times"], self._settle)
-            return {}
-        call = self.watch.queued(message["index"])
-        leaves = call.result.write(self.outbox.bytes)
-        self._settle()
-        return {"result": call.result.tree, "leaves": [{**leaf, "facts": {}} for leaf in leaves]}
+        elif step == "run":
+            values = [call.forward() for call in self.queue]
+            self._settle()
+            for call, value in zip(self.queue, values, strict=True):
+                call.result = Result(value)
+        elif step == "take":
+            call = self.queue[message["index"]]
+            leaves = call.result.write(self.outbox.bytes)
+            self._settle()
+            return {
+                "result": call.result.tree,
+                "leaves": [{**leaf, "facts": {}} for leaf in leaves],
+            }
+        else:
+            self.queue = []
+        return {}
 
     def _settle(self) -> None:
         """Wait for all streams. Raises RuntimeError with the error of a launch nobody checked."""
@@ -209,8 +232,8 @@ class Server:
 def _simt_report() -> dict:
     """Kernels that ran on the CPU execution since the last call, and what it found in them."""
 
-    simt = sys.modules.get("harness.simt")
-    if simt is None or "harness.simt.runtime" not in sys.modules:
+    simt, runtime = sys.modules.get("harness.simt"), sys.modules.get("harness.simt.runtime")
+    if runtime is None or not runtime.library.cache_info().currsize:
         return {"kernels": 0, "findings": []}
     found = [
         {"severity": f.severity, "kind": f.kind, "message": f.message, "line": f.line}

@@ -17,7 +17,6 @@ class Stopwatch:
         self.device = device
         self._clock = None
         self._replay = None
-        self._queue: list[Call] = []
 
     def prepare(self) -> None:
         """Take hold of the clock's functions; on the CPU only when a sample is asked for."""
@@ -31,11 +30,12 @@ class Stopwatch:
             self._clock = Clock(self.device)
         return self._clock
 
+    def overhead(self) -> dict:
+        """What an empty kernel costs."""
+        return vars(self.clock().launch_overhead())
+
     def time(self, how: str, call: Call, outbox: torch.Tensor) -> dict:
         """One sample; its result is in the outbox, where the window had just closed."""
-        if how == "overhead":
-            found = self.clock().launch_overhead()
-            return {"overhead": vars(found)}
         kept: list[dict] = []
 
         def keep(value) -> None:
@@ -52,7 +52,7 @@ class Stopwatch:
         elif how == "names":
             answer = self._names(timed)
         else:
-            answer = self._graph(how, timed, keep)
+            answer = self._graph(how, timed, keep, "backward" if call.backward else "")
         leaves = [{**leaf, "facts": {}} for leaf in kept]
         return {**answer, "result": call.result.tree if call.result else None, "leaves": leaves}
 
@@ -63,8 +63,10 @@ class Stopwatch:
             return {"why": found}
         return {"ran": [[a.name[:300], a.end_ns - a.start_ns] for a in found if a.name][:200]}
 
-    def _graph(self, how: str, timed: Callable, keep: Callable) -> dict:
+    def _graph(self, how: str, timed: Callable, keep: Callable, kind: str) -> dict:
         if how == "capture":
+            if kind == "backward":
+                return {"why": "backward runs on the stream of its forward, outside the graph"}
             captured = self.clock().capture(timed)
             self._replay = None if isinstance(captured, str) else captured
             return {"why": captured} if isinstance(captured, str) else {"nodes": captured.nodes}
@@ -73,22 +75,6 @@ class Stopwatch:
         us = self.clock().sample_replay(self._replay)
         keep(self._replay.output)
         return {"us": us}
-
-    def queue(self, call: Call, first: bool) -> None:
-        self._queue = [call] if first else [*self._queue, call]
-
-    def queued(self, index: int) -> Call:
-        return self._queue[index]
-
-    def run_queue(self, times: int, settle: Callable[[], None]) -> None:
-        """Every queued call, `times` over, with no wait between; then wait."""
-        values = [None] * len(self._queue)
-        for _ in range(times):
-            for index, call in enumerate(self._queue):
-                values[index] = call.forward()
-        settle()
-        for call, value in zip(self._queue, values, strict=True):
-            call.result = Result(value)
 
 
 def _timed(call: Call) -> Callable:

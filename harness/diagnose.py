@@ -52,7 +52,7 @@ def failure(request: Request, results: tuple[Done, ...], user_file: str | None, 
 def load_failure(request: Request, entry: Entry, error: Exception, user_file: str | None) -> Failed:
     """The Failed of a library that was built and cannot be loaded."""
     where = _shown(user_file) if user_file else request.name
-    text = str(error).replace(entry.library, request.library)
+    text = f"{error} {error.__cause__ or ''}".replace(entry.library, request.library).strip()
     if match := re.search(r"undefined symbol: (\S+)", text):
         (name,) = demangle([match[1].rstrip(",")])
         cause = causes.undefined_symbol(request, name)
@@ -121,10 +121,19 @@ def _quoted(request: Request, message: Message) -> list[str]:
     line = lines[message.line - 1].replace("\t", " ")
     indent = len(line) - len(line.lstrip())
     quoted = [f"    {line.strip()[:WIDTH]}"]
-    column = (message.column or 0) - 1 - indent
+    column = _column(line, message) - 1 - indent
     if 0 <= column < WIDTH:
         quoted.append(f"    {' ' * column}^")
     return quoted
+
+
+def _column(line: str, message: Message) -> int:
+    """Where the message's word stands on the line, from 1; 0 for unknown."""
+    column = message.column or 0
+    if not message.token:
+        return column
+    starts = [m.start() + 1 for m in re.finditer(rf"\b{message.token}\b", line)]
+    return min(starts, key=lambda start: abs(start - column), default=column)
 
 
 def _shown(path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from dataclasses import dataclass
 
@@ -14,11 +15,13 @@ NVCC = re.compile(
     r"^(?P<file>[^\s(][^(\n]*)\((?P<line>\d+)\): "
     r"(?:catastrophic )?error(?: #\d+(?:-D)?)?: (?P<text>.*)$"
 )
+END = re.compile(r"^At end of source: error(?: #\d+(?:-D)?)?: (?P<text>.*)$")
+EXPANDED = re.compile(r"__attribute__\(\((global|device|host|shared|constant|managed)\)\)")
 PTXAS = re.compile(r"^ptxas(?: \S+, line \d+;)?\s*(?:fatal\s*|error\s*): (?P<text>.*)$")
 LINK = re.compile(r"(?:multiple definition of|undefined reference to|cannot find -l).*$")
 TOOL = re.compile(
-    r"^(?:nvcc|cc1plus|c\+\+|g\+\+\S*|gcc\S*|cicc|cudafe\+\+|\S*/ld|collect2|nvlink|sh|/bin/sh)\b"
-    r".*?: ?(?:fatal|error|Killed|.*not found)\b.*$"
+    r"^(?:nvcc|cc1plus|c\+\+|g\+\+\S*|gcc\S*|cicc|cudafe\+\+|\S*/ld|collect2|nvlink|sh|/bin/sh)(?=[\s:])"
+    r".*?\b(?:fatal|error|Killed|not found)\b.*$"
 )
 SYSTEM = ("collect2: error: ld returned", "compilation terminated")
 
@@ -31,6 +34,7 @@ class Message:
     file: str | None = None
     line: int | None = None
     column: int | None = None
+    token: str = ""  # what stands at the column
 
 
 def parse(output: str, own_files: tuple[str, ...]) -> tuple[Message, ...]:
@@ -40,8 +44,10 @@ def parse(output: str, own_files: tuple[str, ...]) -> tuple[Message, ...]:
     for number, line in enumerate(lines):
         message = _message(line)
         if message is not None:
-            caret = _caret(lines, number) if message.column is None else None
-            found.append(Message(message.text, message.file, message.line, message.column or caret))
+            if message.column is None:
+                column, token = _caret(lines, number)
+                message = dataclasses.replace(message, column=column, token=token)
+            found.append(message)
     unique: dict[tuple, Message] = {}
     for message in found:
         unique.setdefault((message.text, message.file, message.line), message)
@@ -57,6 +63,8 @@ def _message(line: str) -> Message | None:
             return Message(match["text"].strip(), *where)
     if line.startswith("$ ") or any(line.startswith(text) for text in SYSTEM):
         return None
+    if match := END.match(line):
+        return Message(f"{match['text']} (at the end of the source: a bracket is not closed)")
     if match := PTXAS.match(line):
         return Message(_plain(match["text"]))
     if match := LINK.search(line):
@@ -66,12 +74,17 @@ def _message(line: str) -> Message | None:
     return None
 
 
-def _caret(lines: list[str], number: int) -> int | None:
-    """nvcc prints the source line, indented by two, and a caret below it."""
-    for below in lines[number + 1 : number + 5]:
+def _caret(lines: list[str], number: int) -> tuple[int | None, str]:
+    """Column and word that nvcc's caret points at, below the source line indented by two.
+
+    The column is near only: nvcc shows __global__ and other macros expanded.
+    """
+    for shown, below in zip(lines[number + 1 :], lines[number + 2 : number + 5], strict=False):
         if re.fullmatch(r"\s*\^\s*", below):
-            return max(below.index("^") - 1, 1)
-    return None
+            at = below.index("^")
+            before = EXPANDED.sub(r"__\1__", shown[2:at])
+            return len(before) + 1, re.match(r"\w*", shown[at:]).group()
+    return None, ""
 
 
 def _plain(text: str) -> str:

@@ -31,7 +31,6 @@ from harness.records import (
     to_dict,
 )
 
-HARNESS = Path(__file__).resolve().parent
 GIVE_UP_AFTER = 2  # cases that timed out
 
 
@@ -42,16 +41,16 @@ def main(arguments: list[str]) -> int:
     plan = from_dict(Plan, json.loads(text))
     writer = Writer(plan, Path(report_file))
     writer.write()
-    before = fingerprint(plan)
+    before: dict[str, str] = {}
     try:
-        evaluate(plan, writer)
+        evaluate(plan, writer, before)
     except Failed as failed:
         writer.change(failure=failed.failure)
     except Exception as error:
         writer.change(failure=_internal(plan, error))
-    changed = sorted(path for path, digest in fingerprint(plan).items() if before[path] != digest)
+    changed = sorted(path for path, digest in before.items() if fingerprint(path) != digest)
     if changed:
-        writer.change(failure=_tampered(plan, changed))
+        _report_changed(writer, changed)
     writer.finish()
     return 0
 
@@ -93,12 +92,16 @@ class Writer:
         return dataclasses.replace(case, check=check)
 
 
-def evaluate(plan: Plan, writer: Writer) -> None:
-    """Load the reference, then check and time case after case."""
+def evaluate(plan: Plan, writer: Writer, before: dict[str, str]) -> None:
+    """Load the reference, then check and time case after case.
+
+    before: gets the hash of each file that a solution must leave as it is.
+    """
     writer.say("loading the reference")
-    from harness import judge_remote, problem
+    from harness import judge_remote, judge_timing, problem
     from harness.judge_session import Session
 
+    before.update((path, fingerprint(path)) for path in _guarded(plan, judge_timing))
     writer.seed = secrets.randbits(32) if plan.seed is None else plan.seed
     reference = problem.load(plan.reference)
     place = judge_remote.place(plan.device)
@@ -170,7 +173,7 @@ def environment(plan: Plan, notes: tuple[str, ...]) -> Environment:
 def _conclude(session, writer: Writer, place) -> None:
     """What the candidate printed, what it changed in its own process, what confined it."""
     sandbox = ", ".join(session.sandbox) or "none"
-    notes = (*place.notes, f"candidate confined by: {sandbox}")
+    notes = (*place.notes, *session.notes, f"candidate confined by: {sandbox}")
     changed = tuple(f"in its own process the solution {text}" for text in session.changes)
     writer.change(
         stdout=session.printed,
@@ -179,21 +182,36 @@ def _conclude(session, writer: Writer, place) -> None:
     )
 
 
-def fingerprint(plan: Plan) -> dict[str, str]:
-    """A hash of each file that a run must leave as it is."""
-    files = [Path(plan.reference), Path(plan.solution), *sorted(HARNESS.glob("*.py"))]
-    return {
-        str(f): hashlib.sha256(f.read_bytes()).hexdigest() if f.is_file() else "" for f in files
-    }
+def _guarded(plan: Plan, *_loaded) -> list[str]:
+    """The reference and every module of the harness that this process runs."""
+    modules = [m for name, m in sys.modules.items() if name.startswith("harness.")]
+    files = [getattr(module, "__file__", None) for module in modules]
+    return [str(plan.reference), *(file for file in files if file)]
 
 
-def _tampered(plan: Plan, changed: list[str]) -> Failure:
-    return Failure(
+def fingerprint(path: str) -> str:
+    """Hash of a file's bytes; "" where there is none."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def _report_changed(writer: Writer, changed: list[str]) -> None:
+    """Files that changed under the run: a note where the solution cannot have done it."""
+    names = ", ".join(changed[:3])
+    notes = writer.report.environment.notes
+    if any("landlock" in note for note in notes):
+        text = f"changed during the run, not by the solution (it cannot write there): {names}"
+        writer.change(notes=(*writer.report.notes, text))
+        return
+    failure = Failure(
         Outcome.REFUSED,
         "judge",
-        f"{plan.op}: the run changed {', '.join(changed[:3])}; nothing it reported counts. "
-        "Restore the file (git checkout) before the next run",
+        f"{writer.plan.op}: {names} changed during the run, and without Landlock it is not known "
+        "who wrote there; restore the file (git checkout) and run again",
     )
+    writer.change(failure=failure)
 
 
 def _internal(plan: Plan, error: Exception) -> Failure:

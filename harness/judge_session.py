@@ -11,7 +11,7 @@ from harness.judge_expected import Oracle
 from harness.judge_remote import Place, Remote
 from harness.judge_weights import Match
 from harness.problem import Reference
-from harness.records import Case, Failed, Outcome, Plan
+from harness.records import Case, Failed, Plan
 
 LOAD_S = 120.0
 CALL_S = 60.0
@@ -30,6 +30,9 @@ class Session:
     printed: str = ""
     sandbox: tuple[str, ...] = ()
     changes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    kept: dict = field(default_factory=dict)  # what is asked once for all cases
+    rivals: dict[str, Remote] = field(default_factory=dict)
     _remote: Remote | None = None
 
     def __post_init__(self):
@@ -61,6 +64,18 @@ class Session:
             raise
         return made
 
+    def rival(self, role: str, path: str) -> Remote:
+        """The process of the reference ("baseline") or of a peer; replaced when it has ended."""
+        found = self.rivals.get(path)
+        if found is None or not found.alive:
+            found = self.rivals[path] = Remote(role, path, self.place)
+            found.request("load", LOAD_S, do="load", path=path)
+        return found
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
     def model(self, remote: Remote, case: Case, weights: int) -> tuple[Oracle, Match]:
         """Both models under one seed, and their parameters made equal where that is possible."""
         oracle = Oracle(self.reference, case, weights, self.place.device)
@@ -83,6 +98,8 @@ class Session:
         return inputs.seed_for(self.seed, case.label, *words)
 
     def close(self) -> None:
+        for rival in self.rivals.values():
+            rival.kill()
         if self._remote is not None:
             self._remote.child.output.text(0.2)
             self._keep()
@@ -92,6 +109,3 @@ class Session:
         if self._remote is not None:
             self.printed = self._remote.printed() or self.printed
             self.changes += [c for c in self._remote.changes if c not in self.changes]
-
-    def unfinished(self, why: str) -> Failed:
-        return Failed(Outcome.SKIPPED, "judge", why)

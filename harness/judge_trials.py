@@ -94,9 +94,11 @@ class Trials:
         self._depends(first, second)
         self._trial(second, hold=True)
         self._held(got)
-        third = self._prepare(NORMAL, 2, "expanded")
+        third = self._prepare(NORMAL, 2)
         fresh = self._trial(third, reuse=True)
         self._repeat(third, fresh)
+        if self.case.backward:
+            self._trial(self._prepare(NORMAL, 5, "expanded"))
         if self.cuda:
             self._other_stream()
         if first.packed.nbytes <= LARGE:
@@ -108,12 +110,17 @@ class Trials:
 
     def _prepare(self, family: Family, number: int, gradients: str = "random") -> Prepared:
         """Draw, pack and answer. In a backward case the output gradients belong to the inputs."""
+        kind = (
+            " and a gradient of stride 0, as sum().backward() gives"
+            if gradients != "random"
+            else ""
+        )
         values = [self.session.inputs(self.case, family, number)]
         seed = self.session.seed_for(self.case, family.name, number, "call")
         if self.case.backward:
             values.append(self.oracle.output_gradients(values[0], seed, gradients))
         packed = wire.pack(values, self.session.place.device)
-        what = "" if family is NORMAL else f" with {family.name} inputs"
+        what = kind if family is NORMAL else f" with {family.name} inputs"
         return Prepared(packed, self.oracle.answer(packed, seed), seed, what)
 
     def _call(self, prepared: Prepared, **options) -> tuple[Received, dict]:
@@ -160,26 +167,40 @@ class Trials:
         tally = self.tally
         tally.trials += 1
         if verdict.problem:
-            self._flaky(prepared, verdict.problem)
+            self._flaky(prepared, verdict.problem, options.get("reuse", False))
             tally.worst = max(tally.worst, verdict.worst)
             tally.worst_abs = max(tally.worst_abs, verdict.worst_abs)
-            raise Wrong(prepared, verdict.problem + prepared.what)
+            where = " where the memory of an earlier input holds new contents"
+            raise Wrong(
+                prepared,
+                verdict.problem + prepared.what + (where if options.get("reuse") else ""),
+            )
         tally.worst = max(tally.worst, verdict.worst)
         tally.worst_abs = max(tally.worst_abs, verdict.worst_abs)
         for note in verdict.notes:
             tally.note(note)
         return verdict
 
-    def _flaky(self, prepared: Prepared, problem: str) -> None:
-        again = [self._attempt(prepared)[0].problem for _ in range(3)]
+    def _flaky(self, prepared: Prepared, problem: str, reuse: bool) -> None:
+        """Repeats of a wrong trial in the same way. Raises Failed(FLAKY) where some are right."""
+        again = [self._once_more(prepared, number, reuse) for number in range(3)]
         if all(again):
+            return
+        if reuse and any(again):
             return
         raise Failed(
             Outcome.FLAKY,
             "check",
-            f"{self._place()}: right in {again.count('')} of {len(again)} repeats with the same "
-            f"inputs, and once: {problem}{prepared.what}",
+            f"{self._place()}: right in {again.count('')} of {len(again)} repeats with "
+            f"{'like' if reuse else 'the same'} inputs, and once: {problem}{prepared.what}",
         )
+
+    def _once_more(self, prepared: Prepared, number: int, reuse: bool) -> str:
+        """The same inputs again, or, where memory was reused, new contents in reused memory."""
+        if not reuse:
+            return self._attempt(prepared)[0].problem
+        self._attempt(self._prepare(NORMAL, 100 + 2 * number))
+        return self._attempt(self._prepare(NORMAL, 101 + 2 * number), reuse=True)[0].problem
 
     def _observe(self, got: Received, reply: dict) -> None:
         self.tally.kernels += int(reply.get("kernels", 0))

@@ -83,7 +83,11 @@ def traffic() -> list[Traffic]:
         if not item["line"]:
             continue
         here = Traffic(
-            item["kernel"], item["file"], item["line"], bool(item["write"]), bool(item["shared"]),
+            item["kernel"],
+            item["file"],
+            item["line"],
+            bool(item["write"]),
+            bool(item["shared"]),
             **numbers,
         )
         merged[key] = merged[key] + here if key in merged else here

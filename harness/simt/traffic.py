@@ -53,7 +53,9 @@ class Traffic:
         """For example: 32.0 sectors per warp access, 4.0 would do."""
         warps = max(self.warps, 1)
         if self.shared:
-            return f"shared {self.access}: {self.conflicts / warps:.1f} extra passes per warp access"
+            return (
+                f"shared {self.access}: {self.conflicts / warps:.1f} extra passes per warp access"
+            )
         return (
             f"global {self.access}: {self.sectors / warps:.1f} sectors per warp access, "
             f"{self.least / warps:.1f} would do"

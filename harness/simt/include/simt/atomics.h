@@ -36,8 +36,6 @@ struct Bits<8> {
   using type = uint64_t;
 };
 
-#define SIMT_UNSEEN __attribute__((no_sanitize("thread")))
-
 template <class T, class F>
 SIMT_UNSEEN inline T atomic_update(T* p, F next, Site site) {
   using B = typename Bits<sizeof(T)>::type;

@@ -8,7 +8,7 @@
 namespace simt {
 
 template <class T>
-T read_lane(const Meet* m, unsigned lane, T own, Site site) {
+SIMT_UNSEEN T read_lane(const Meet* m, unsigned lane, T own, Site site) {
   if (!(m->arrived >> lane & 1)) {
     read_from_missing_lane(site);
     return own;
@@ -19,7 +19,7 @@ T read_lane(const Meet* m, unsigned lane, T own, Site site) {
 }
 
 template <class T>
-T shuffle(unsigned mask, T value, unsigned from, Site site) {
+SIMT_UNSEEN T shuffle(unsigned mask, T value, unsigned from, Site site) {
   static_assert(sizeof(T) <= 32, "a shuffled value has at most 32 bytes");
   Meet* m = meet(mask, &value, sizeof(T), site);
   const T result = read_lane(m, from, value, site);
@@ -45,7 +45,7 @@ inline unsigned lane_at(int source, int width) {
 }
 
 template <class T, class F>
-T reduce(unsigned mask, T value, F join, Site site) {
+SIMT_UNSEEN T reduce(unsigned mask, T value, F join, Site site) {
   Meet* m = meet(mask, &value, sizeof(T), site);
   T result{};
   bool first = true;
@@ -60,7 +60,7 @@ T reduce(unsigned mask, T value, F join, Site site) {
 }
 
 template <class T, class F>
-T scan(unsigned mask, T value, F join, Site site) {  // inclusive, in lane order
+SIMT_UNSEEN T scan(unsigned mask, T value, F join, Site site) {  // inclusive, in lane order
   Meet* m = meet(mask, &value, sizeof(T), site);
   T result = value;
   bool first = true;
@@ -80,7 +80,7 @@ inline unsigned ballot(unsigned mask, bool predicate, Site site) {
 }
 
 template <class T>
-unsigned match_any(unsigned mask, T value, Site site) {
+SIMT_UNSEEN unsigned match_any(unsigned mask, T value, Site site) {
   Meet* m = meet(mask, &value, sizeof(T), site);
   unsigned same = 0;
   for (unsigned lane = 0; lane < 32; ++lane)
