@@ -75,14 +75,23 @@ def build_all(
             results[solution] = known
             text = "cached" if known.cached else "nothing to build"
             on_event(BuildEvent(solution, text, done=True))
-    modes = ("cuda",) if device.startswith("cuda") else ("cuda", "cpu")
-    jobs = [Job(solution, mode, device) for solution in todo for mode in modes]
+    jobs = [Job(solution, mode, device) for solution in todo for mode in modes(device)]
     if jobs:
         _run_all(jobs, on_event, time_limit_s)
     for solution in todo:
         own = [job for job in jobs if job.solution == solution]
         results[solution] = _result(own, device, tools)
     return {solution: results[solution] for solution in dict.fromkeys(solutions)}
+
+
+def modes(device: str) -> tuple[str, ...]:
+    """Without a GPU each solution is compiled for the GPU and built for the CPU."""
+    return ("cuda",) if device.startswith("cuda") else ("cuda", "cpu")
+
+
+def notices(device: str) -> tuple[str, ...]:
+    """What a user should know once per run about tools and cache. Raises as build_all does."""
+    return tuple(filter(None, (*toolchain.find(device).notes, build_cache.notice())))
 
 
 def slots() -> int:

@@ -6,9 +6,11 @@ Writes JSON lines to EVENT_FD: {"text": ...} per step and one {"build": ...} or 
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -17,9 +19,12 @@ from pathlib import Path
 from harness import inline
 from harness.records import Build, Failed, Failure, Outcome, to_dict
 
+PR_SET_PDEATHSIG = 1
+
 
 def main(arguments: list[str]) -> int:
     solution, mode, device, events = arguments
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # no builds for nobody
     channel = os.fdopen(int(events), "w", encoding="utf-8", buffering=1)
     os.set_inheritable(channel.fileno(), False)
 
@@ -40,7 +45,7 @@ def main(arguments: list[str]) -> int:
 
 def _attempt(solution: str, mode: str, device: str, listen) -> tuple[dict, Build] | Failure:
     try:
-        inline.install(mode, device, listen)
+        inline.install(mode, device, listen, solution)
     except Failed as failed:
         return failed.failure
     trouble = _import(solution, listen)

@@ -70,6 +70,10 @@ class Inputs:
         storages = [block.data.untyped_storage() for block in self.blocks]
         self.values = wire.unpack(self.tree, storages)
 
+    @property
+    def nbytes(self) -> int:
+        return sum(slot.nbytes for slot in self.slots)
+
     def fits(self, message: dict) -> bool:
         """Whether another call's arguments may be written into these same storages."""
         slots = [wire.Slot(int(at), int(nbytes)) for at, nbytes in message["slots"]]

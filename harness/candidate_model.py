@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib.util
 import inspect
@@ -45,8 +44,23 @@ def prepare(role: str, device: str) -> None:
     if device.startswith("cuda"):
         inline.install("cuda", device)
         return
-    with contextlib.suppress(ImportError):  # a solution in plain PyTorch runs without it
+    try:
         inline.install("cpu")
+    except ImportError as error:  # a solution in plain PyTorch runs without it
+        _refuse_to_build(error)
+
+
+def _refuse_to_build(why: ImportError) -> None:
+    import torch.utils.cpp_extension as extension
+
+    def refuse(*args, **kwargs):
+        raise Unavailable(f"the CPU execution of kernels cannot be loaded: {why}")
+
+    extension.load_inline = extension.load = refuse
+
+
+class Unavailable(RuntimeError):
+    """Something of the machine or of this project is missing: not the solution's fault."""
 
 
 def build(model: type, init: list, seed: int, device: str) -> torch.nn.Module:
@@ -115,6 +129,7 @@ def kind_of(error: BaseException) -> str:
         ("BuildFailed", "build"),
         ("BuildError", "build"),
         ("SystemExit", "exit"),
+        ("Unavailable", "environment"),
     ):
         if name in names:
             return kind

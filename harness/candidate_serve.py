@@ -11,9 +11,12 @@ import torch
 
 from harness import candidate_memory, candidate_model, candidate_watch, wire, wire_memory
 from harness.candidate_call import Call
+from harness.candidate_launches import LastLaunch
 from harness.candidate_memory import Inputs
 from harness.candidate_result import Result
 from harness.candidate_time import Stopwatch
+
+WAKE_BYTES = 64 << 20  # larger calls take so long that a cold host does not show
 
 
 class Server:
@@ -32,6 +35,7 @@ class Server:
         self.held: Result | None = None
         self.captured: Call | None = None
         self.queue: list[Call] = []
+        self.launches: LastLaunch | None = None
         self.watch = Stopwatch(device)
         self.flags = candidate_watch.snapshot()
         self.handlers: dict[str, Callable[[dict, list[int]], dict]] = {
@@ -61,6 +65,8 @@ class Server:
                 answer = self.handlers[message["do"]](message, fds)
             except BaseException as error:  # sys.exit() and KeyboardInterrupt are answers too
                 answer = {"error": candidate_model.describe(error, self.path)}
+                if self.launches and self.launches.kernel:
+                    answer["error"]["kernel"] = self.launches.kernel[:300]
             answer["id"] = message["id"]
             with contextlib.suppress(wire.Closed):
                 self.channel.send(answer)
@@ -84,6 +90,9 @@ class Server:
     def _load(self, message: dict, fds: list[int]) -> dict:
         self.path = message["path"]
         self.watch.prepare()
+        if self.cuda and os.environ.get("STEELYARD_NAME_KERNELS"):
+            with contextlib.suppress(OSError):
+                self.launches = LastLaunch()
         candidate_model.prepare(self.role, str(self.device))
         self.flags = candidate_watch.snapshot()
         self.kind = candidate_model.load(self.path, self.role)
@@ -178,15 +187,24 @@ class Server:
         replay = message["how"] == "replay"
         if replay and not (self.captured and self.captured.inputs.fits(message)):
             return {"why": "the layout of the inputs changes from call to call"}
+        previous = self.call
         call = self.captured if replay else self._arguments(message)
         if message["how"] == "capture":
             self.captured = call
         call.inputs.fill(self.inbox.bytes)
         candidate_memory.poison(message.get("expect", []), self.device)
         self._settle()
+        if message["how"] == "call" and previous is not None and previous.model is call.model:
+            self._wake(previous)
         answer = self.watch.time(message["how"], call, self.outbox.bytes)
         self._settle()
         return answer
+
+    def _wake(self, previous: Call) -> None:
+        """Run the model once on inputs of the past: between samples the host's caches went cold."""
+        if previous.inputs.nbytes <= WAKE_BYTES:
+            previous.run()
+            self._settle()
 
     def _batch(self, message: dict, fds: list[int]) -> dict:
         """Back-to-back calls over several inputs, started and stopped by the judge's own clock."""

@@ -75,6 +75,7 @@ class Clock:
             end = now()
         if keep is not None:
             keep(result)
+            wait()  # the copy is ours and not late work
         left = _threads() - threads
         late = self._watch(THREAD_WATCH_US if left > 0 else WATCH_US)
         return Raw((end - start) / 1e3, (returned - start) / 1e3, late, left)

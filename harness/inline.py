@@ -10,16 +10,20 @@ import ctypes
 import dataclasses
 import importlib.machinery
 import importlib.util
+import inspect
+import logging
 import os
 import re
 import sys
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 from harness import (
     build_cache,
     build_compile,
+    build_foresee,
     build_recipe,
     diagnose,
     driver,
@@ -40,6 +44,7 @@ class Session:
     listen: Callable[[str], None] = lambda text: None
     entries: list[Entry] = field(default_factory=list)
     failures: list[Failed] = field(default_factory=list)
+    foreseen: dict[str, Future] = field(default_factory=dict)  # by recipe key
 
 
 class BuildError(RuntimeError):
@@ -56,12 +61,16 @@ _session: Session | None = None
 
 
 def install(
-    mode: str, device: str | None = None, listen: Callable[[str], None] | None = None
+    mode: str,
+    device: str | None = None,
+    listen: Callable[[str], None] | None = None,
+    solution: str | None = None,
 ) -> None:
     """Replace torch's load_inline and load: mode "cuda" (nvcc) or "cpu" (executed by simt).
 
     device: "cuda:N" or "cpu", for the architecture; the first GPU, if any, when left out.
-    listen: gets a few words at each step of a build. Raises Failed(ENVIRONMENT).
+    listen: gets a few words at each step of a build. solution: a file whose builds may start
+    while torch is imported. Raises Failed(ENVIRONMENT).
     """
     global _session
     if mode == "cpu":
@@ -71,6 +80,8 @@ def install(
         raise ValueError(f"mode {mode!r}: want cuda or cpu")
     device = device or ("cuda:0" if driver.gpu_count() else "cpu")
     _session = Session(toolchain.find(device), listen or (lambda text: None))
+    if solution is not None:
+        _start_early(_session, solution)
     extension = _cpp_extension(_session.tools.cuda.root)
     extension.load_inline, extension.load = load_inline, load
 
@@ -104,15 +115,28 @@ def load_inline(
     no_implicit_headers=False,
 ):
     """torch.utils.cpp_extension.load_inline; build_directory and use_pch are not needed here."""
-    del extra_sycl_cflags, build_directory, keep_intermediates, use_pch
-    _refuse_sycl(sycl_sources, with_sycl)
+    return _deliver(_asked(dict(locals()), _caller()), bool(verbose))
+
+
+def _asked(given: dict[str, Any], user_file: str | None) -> Request:
+    """The request behind the arguments of a load_inline call."""
+    _refuse_sycl(given["sycl_sources"], given["with_sycl"])
     written = inline_request.Strings(
-        cpp_sources, cuda_sources, functions, no_implicit_headers, with_pytorch_error_handling
+        given["cpp_sources"],
+        given["cuda_sources"],
+        given["functions"],
+        given["no_implicit_headers"],
+        given["with_pytorch_error_handling"],
     )
-    flags = Flags(extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths, _caller())
-    request = inline_request.from_strings(str(name), written, flags, with_cuda)
-    request = dataclasses.replace(request, python_module=bool(is_python_module))
-    return _deliver(request, bool(verbose))
+    flags = Flags(
+        given["extra_cflags"],
+        given["extra_cuda_cflags"],
+        given["extra_ldflags"],
+        given["extra_include_paths"],
+        user_file,
+    )
+    request = inline_request.from_strings(str(given["name"]), written, flags, given["with_cuda"])
+    return dataclasses.replace(request, python_module=bool(given["is_python_module"]))
 
 
 def load(
@@ -153,7 +177,9 @@ def _deliver(request: Request, verbose: bool) -> Any:
         diagnose.refuse_early(request, user_file)
         recipe = build_recipe.plan(request, here.tools)
         entry = build_cache.lookup(recipe.key)
-        if entry is None:
+        if entry is None and recipe.key in here.foreseen:
+            entry = here.foreseen[recipe.key].result()
+        elif entry is None:
             entry = build_compile.make(recipe, user_file, here.listen)
         here.entries.append(entry)
         if verbose:
@@ -162,6 +188,23 @@ def _deliver(request: Request, verbose: bool) -> Any:
     except Failed as failed:
         here.failures.append(failed)
         raise BuildError(failed) from None
+
+
+def _start_early(here: Session, solution: str) -> None:
+    """Begin what the solution's text asks for; its own calls then find it under way."""
+    pool = ThreadPoolExecutor(max_workers=4)
+    signature = inspect.signature(load_inline)
+    for positional, named in build_foresee.calls(solution):
+        try:
+            bound = signature.bind(*positional, **named)
+            bound.apply_defaults()
+            recipe = build_recipe.plan(_asked(bound.arguments, solution), here.tools)
+        except (TypeError, ValueError, BuildError):
+            continue  # the call itself will say what is wrong
+        if build_cache.lookup(recipe.key) is None and recipe.key not in here.foreseen:
+            future = pool.submit(build_compile.make, recipe, solution, here.listen)
+            here.foreseen[recipe.key] = future
+    pool.shutdown(wait=False)
 
 
 def _open(request: Request, entry: Entry, user_file: str | None) -> Any:
@@ -221,8 +264,6 @@ def _cpp_extension(cuda_home: str | None):
     """The module to patch; CUDA_HOME set first keeps its import from warning and guessing."""
     if cuda_home and "torch.utils.cpp_extension" not in sys.modules:
         os.environ["CUDA_HOME"] = cuda_home
-    import logging
-
     logger = logging.getLogger("torch.utils.cpp_extension")
     level = logger.level
     logger.setLevel(logging.ERROR)  # "No CUDA runtime is found": said once, by us, if at all

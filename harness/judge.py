@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import secrets
+import subprocess
 import sys
 import time
 import traceback
@@ -163,11 +164,32 @@ def environment(plan: Plan, notes: tuple[str, ...]) -> Environment:
     return Environment(
         device=plan.device,
         gpu=gpu,
+        driver=_driver(),
+        commit=_commit(),
         torch=torch.__version__,
         cuda=torch.version.cuda or "",
         python=platform.python_version(),
         notes=notes,
     )
+
+
+def _driver() -> str:
+    """Version of the GPU's kernel driver, as Linux shows it; empty without one."""
+    try:
+        words = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8").split()
+    except OSError:
+        return ""
+    return next((w for w in words if w.count(".") >= 1 and w.replace(".", "").isdigit()), "")
+
+
+def _commit() -> str:
+    """This checkout's commit, with a mark where files differ from it; empty outside of git."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()
 
 
 def _conclude(session, writer: Writer, place) -> None:

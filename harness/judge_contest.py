@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +18,8 @@ from harness.judge_session import Session
 from harness.judge_verify import name_of, structure
 from harness.records import GRAPH_REPLAY, Case, Failed, Outcome, Raw
 
-DECK = 4  # distinct inputs where drawing them takes too long to do it for each sample
-SLOW_DRAW_S = 0.05
+SLOW_DRAW_S = 0.05  # above this, samples are made of one draw by moving its rows
+KEPT = 64  # samples, so that contestants who are some rounds apart share them
 WINDOW_BYTES = 6 << 30  # of prepared inputs and answers kept at a time
 COMPILE_S = 240.0
 OUTBOX_SLACK = 1 << 16
@@ -43,22 +45,25 @@ class Supply:
     def __init__(self, session: Session, case: Case, oracle: Oracle):
         self.session, self.case, self.oracle = session, case, oracle
         self.on_device = True
-        self.deck = 0  # 0: every sample is new
+        self.slow = False
+        self.base: wire.Packed | None = None  # what new samples are made of where drawing is slow
         self._made: dict[int, Sample] = {}
 
     def take(self, number: int) -> Sample:
-        key = number % self.deck if self.deck else number
-        if key not in self._made:
+        found = self._made.get(number)
+        if found is None:
             started = time.monotonic()
-            self._made[key] = self._make(key)
+            found = self._made[number] = self._make(number)
             if number == 2 and time.monotonic() - started > SLOW_DRAW_S:
-                self.deck = DECK
+                self.slow = True
             self._forget()
-        return self._made[key]
+        return found
 
     def _make(self, number: int) -> Sample:
         seed = self.session.seed_for(self.case, "timed", number)
-        values = [self._draw(seed)]
+        values = [self._draw(seed) if self.base is None else self._rolled(seed)]
+        if self.slow and self.base is None:
+            self.base = wire.pack(values, self.session.place.device)
         if self.case.backward:
             values.append(self.oracle.output_gradients(values[0], seed, "random"))
         packed = wire.pack(values, self.session.place.device)
@@ -81,11 +86,25 @@ class Supply:
                 self.on_device = False
         return inputs.draw(self.session.reference, self.case, seed)
 
+    def _rolled(self, seed: int) -> list:
+        """Where drawing is slow: the base inputs, their floating rows moved on by a secret step."""
+        storages = [image.clone().untyped_storage() for image in self.base.storages]
+        values = wire.unpack(self.base.tree, storages)[0]
+        rng = random.Random(seed)
+        for tensor in wire.tensors_of(values):
+            if tensor.is_floating_point() and tensor.ndim and len(tensor) > 1:
+                tensor.copy_(torch.roll(tensor, rng.randrange(1, len(tensor)), 0))
+        return values
+
     def _forget(self) -> None:
-        while len(self._made) > DECK and sum(s.nbytes for s in self._made.values()) > WINDOW_BYTES:
-            self._made.pop(min(self._made))
-        while not self.deck and len(self._made) > 64:
-            self._made.pop(min(self._made))
+        """The oldest go first; one that is asked for again is made again."""
+        held = self._made
+        while len(held) > KEPT or (len(held) > 2 and _bytes(held.values()) > WINDOW_BYTES):
+            held.pop(next(iter(held)))
+
+
+def _bytes(samples: Iterable[Sample]) -> int:
+    return sum(sample.nbytes for sample in samples)
 
 
 def _of_gradients(answer: Answer) -> Answer:

@@ -221,6 +221,8 @@ class Remote:
         first = message.strip().splitlines()[0] if message.strip() else ""
         text = f"{where or self.name}: {error.get('type')}: {first}"
         details = tuple(str(line) for line in error.get("trace", []))
+        if error.get("kernel"):
+            details = (f"in kernel {str(error['kernel'])[:300]}", *details)
         if kind == "oom":
             text = f"{where or self.name}: the solution ran out of memory: {first}"
         elif kind == "exit":
@@ -234,6 +236,7 @@ class Remote:
             "fault": Outcome.CRASHED,
             "needs_gpu": Outcome.NEEDS_GPU,
             "build": Outcome.DOES_NOT_BUILD,
+            "environment": Outcome.ENVIRONMENT,
         }.get(kind, at_load)
         if kind == "cuda":
             self.kill()

@@ -27,6 +27,8 @@ def add(session: Session, row: CaseReport) -> CaseReport:
         return dataclasses.replace(row, not_timed="no GPU")
     if not session.plan.timing:
         return dataclasses.replace(row, not_timed="timing was switched off")
+    if row.case.name not in session.reference.timed:
+        return dataclasses.replace(row, not_timed="an edge case, checked only")
     if session.out_of_time():
         return dataclasses.replace(row, not_timed="the run's time was used up by the checks")
     try:

@@ -36,6 +36,7 @@ class Reference:
     work_backward: Callable[..., dict] | None
     gradients: bool
     gpu_only: frozenset[str]
+    timed: frozenset[str]
     module: types.ModuleType
     notes: tuple[str, ...] = ()
 
@@ -113,6 +114,7 @@ def load(path: str | Path) -> Reference:
         work_backward=getattr(module, "work_backward", None),
         gradients=gradients,
         gpu_only=frozenset(getattr(module, "GPU_ONLY", ())),
+        timed=frozenset(getattr(module, "TIMED", raw_cases)),
         module=module,
         notes=tuple(notes),
     )

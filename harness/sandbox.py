@@ -46,6 +46,12 @@ class Output:
                     self._tail = (self._tail + chunk[max(room, 0) :])[-KEPT_BYTES:]
                     self._count += len(chunk)
 
+    def close(self) -> None:
+        """Let go of the stream once its writers are gone; what was kept stays."""
+        self._thread.join(1)
+        if not self._thread.is_alive():
+            self._stream.close()
+
     def text(self, wait_s: float = 0.2) -> str:
         """What was kept, with the size of the gap between its two ends."""
         self._thread.join(wait_s)
@@ -94,6 +100,7 @@ class Child:
                 self._process.kill()
                 self._process.wait()
         self.channel.close()
+        self.output.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
 
@@ -146,6 +153,7 @@ def _environment(scratch: Path, device: str, role: str) -> dict[str, str]:
             folder = Path(kept["STEELYARD_CACHE"]) / "baseline" / name.split("_")[0].lower()
             kept[name] = os.environ.get(name) or str(folder)
     elif not device.startswith("cuda"):
+        kept.setdefault("OMP_NUM_THREADS", "1")  # rounding does not depend on the machine
         # glibc fills new memory with the complement: torch.empty then holds 0xFE, never an answer.
         kept["MALLOC_PERTURB_"] = "1"
     return kept

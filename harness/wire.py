@@ -194,6 +194,8 @@ class _Packer:
 
     def _measure(self, value) -> None:
         for tensor in tensors_of(value):
+            if tensor.layout is not torch.strided:
+                raise WireError(f"a tensor of layout {tensor.layout}; only strided ones cross")
             key = tensor.untyped_storage().data_ptr()
             self._needed[key] = max(self._needed.get(key, 0), span(tensor))
 
@@ -219,8 +221,6 @@ class _Packer:
         raise WireError(f"a {type(value).__name__}; only tensors, numbers and text cross")
 
     def _tensor(self, tensor: torch.Tensor) -> dict:
-        if tensor.layout is not torch.strided:
-            raise WireError(f"a tensor of layout {tensor.layout}; only strided ones cross")
         if tensor.dtype not in DTYPE_NAMES:
             raise WireError(f"a tensor of dtype {tensor.dtype}")
         storage = tensor.untyped_storage()

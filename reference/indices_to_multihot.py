@@ -35,6 +35,7 @@ CASES = {
     "4096 tokens": dict(tokens=4096, experts=8),
 }
 GPU_ONLY = ("headline", "16384 tokens", "256 local", "256 local bf16", "512 local")
+TIMED = (*GPU_ONLY, "4096 tokens")
 GRADIENTS = True
 TOLERANCE = dict(
     rtol=1e-6,

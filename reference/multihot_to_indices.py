@@ -34,6 +34,7 @@ CASES = {
     "4096 tokens": dict(tokens=4096, experts=8),
 }
 GPU_ONLY = ("headline", "16384 tokens", "256 local", "256 local bf16")
+TIMED = (*GPU_ONLY, "4096 tokens")
 GRADIENTS = True
 TOLERANCE = dict(rtol=0, atol=0, source="moved values are exact")
 

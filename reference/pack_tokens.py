@@ -46,6 +46,7 @@ GPU_ONLY = (
     "32768x7168 bf16",
     "32768x7168 capacity",
 )
+TIMED = ("headline", *GPU_ONLY)
 GRADIENTS = True
 TOLERANCE = dict(rtol=0, atol=0, source="a copy is exact")
 

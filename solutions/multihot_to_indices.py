@@ -1,9 +1,9 @@
 """The inverse of indices_to_multihot: a boolean map and dense probabilities to top-k form.
 
-Plan     Forward: a lane owns 16 columns of a row, one 16-byte load of the map, and as many lanes as
+Plan     Forward: a lane owns 32 columns of a row, two 16-byte loads of the map; as many lanes as
          that takes (a power of two up to 32) share a row. A prefix sum over them gives each set
          column its slot; the lists meet in shared memory and go out in order, each slot fetching
-         its own probability.
+         its own probability; where most of a row is wanted it is loaded whole, beside the map.
          Backward: a block owns a run of whole rows, clears their image in shared memory, one thread
          per row drops the row's gradients in, and the image goes out in 16-byte stores.
 Traffic  Forward: map, the 32-byte sectors with a chosen entry, lists: 65536 tokens, top 8, 32
@@ -18,6 +18,8 @@ CUDA_SOURCE = r"""
 #include <cuda_runtime.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/tensor.h>
+#include <stdexcept>
+#include <string>
 #include <tuple>
 
 using torch::headeronly::ScalarType;
@@ -25,11 +27,16 @@ using torch::stable::Tensor;
 
 constexpr unsigned kFullMask = 0xffffffffu;
 constexpr int kThreads = 128;
-constexpr int kLaneColumns = 16;
+constexpr int kStagedBytes = 64;  // a row's probabilities, per slot, up to which all are loaded
+constexpr int kLaneColumns = 32;
+constexpr int64_t kMaxExperts = 1 << 24, kMaxTopk = 1 << 20;
+constexpr int kStage = 8;  // 16-byte loads that hold kThreads * kLaneColumns probabilities
 constexpr int kMaxShared = 48 * 1024;
 constexpr int kBatch = 8;           // entries of a row in flight at once
-constexpr int kTileEntries = 8192;  // of the backward's image in shared memory
-constexpr int kMaxRows = 32;        // rows of its tile: one warp fills them
+constexpr int kMaxRows = 64;        // rows of a backward's tile: a thread fills each
+constexpr int kMinRows = 16;        // keep a tile's bytes a multiple of 16, as its stores are
+constexpr int kGoodEntries = 4096;  // of a tile in shared memory
+constexpr int kMaxEntries = 8192;
 
 // A matrix with any strides, in elements.
 template <typename T>
@@ -41,15 +48,17 @@ struct Matrix {
   }
 };
 
-// One bit for each of 16 columns from `column` on that is set; columns from `experts` on are not.
+// One bit for each of 32 columns from `column` on that is set; columns from `experts` on are not.
 template <bool kVector>
 __device__ unsigned set_columns(const Matrix<uint8_t>& map, int64_t row, int column, int experts) {
   unsigned bits = 0;
-  if (kVector) {  // 16 bytes of 0 or 1; the product moves the low bits of four bytes together
-    const uint4 bytes = *reinterpret_cast<const uint4*>(map.data + row * map.row_stride + column);
-    const unsigned word[] = {bytes.x, bytes.y, bytes.z, bytes.w};
+  if (kVector) {  // experts % 16 == 0; the product moves the low bits of four bytes together
+    const uint4* from = reinterpret_cast<const uint4*>(map.data + row * map.row_stride + column);
+    const uint4 low = from[0], high = column + 16 < experts ? from[1] : uint4{};
+    const unsigned word[] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
-    for (int i = 0; i < 4; ++i) bits |= ((word[i] & 0x01010101u) * 0x01020408u >> 24 & 15u) << 4 * i;
+    for (int i = 0; i < 8; ++i)
+      bits |= ((word[i] & 0x01010101u) * 0x01020408u >> 24 & 15u) << 4 * i;
     return bits;
   }
 #pragma unroll
@@ -60,18 +69,32 @@ __device__ unsigned set_columns(const Matrix<uint8_t>& map, int64_t row, int col
 }
 
 // `lanes` lanes share a row; `listed` columns of the lists can be filled, the rest of `topk` is -1.
+// `staged`: the rows' probabilities are loaded whole beside the map, not one by one after it.
 struct Shape {
   int64_t tokens;
   int experts, topk, listed, lanes;
+  bool staged;
 };
 
 template <typename T, typename I, bool kVector>
 __global__ void __launch_bounds__(kThreads)
 multihot_to_indices_kernel(Matrix<uint8_t> map, Matrix<T> dense, Shape shape,
                            I* __restrict__ indices, T* __restrict__ probs) {
-  extern __shared__ int smem_expert[];
+  extern __shared__ __align__(16) int smem[];
   const int rows = kThreads / shape.lanes;
   const int64_t first_row = int64_t(blockIdx.x) * rows;
+  const bool staged = shape.staged && first_row + rows <= shape.tokens;
+  T* smem_dense = reinterpret_cast<T*>(smem);
+  int* smem_expert = smem + (shape.staged ? rows * shape.experts * int(sizeof(T)) / 4 : 0);
+
+  const int vectors = staged ? rows * shape.experts * int(sizeof(T)) / 16 : 0;
+  const uint4* from = reinterpret_cast<const uint4*>(dense.data + first_row * shape.experts);
+  uint4 stage[kStage];
+#pragma unroll
+  for (int i = 0; i < kStage; ++i) {
+    const int at = threadIdx.x + i * kThreads;
+    if (at < vectors) stage[i] = from[at];
+  }
   const int mine = threadIdx.x / shape.lanes, lane = threadIdx.x % shape.lanes;
   const bool alive = first_row + mine < shape.tokens;
   int* list = smem_expert + mine * shape.listed;
@@ -88,25 +111,39 @@ multihot_to_indices_kernel(Matrix<uint8_t> map, Matrix<T> dense, Shape shape,
     }
     const int all = __shfl_sync(kFullMask, before, shape.lanes - 1, shape.lanes);
     int slot = used + before - __popc(bits);
-    for (; bits != 0 && slot < shape.listed; bits &= bits - 1) list[slot++] = column + __ffs(bits) - 1;
+    for (; bits != 0 && slot < shape.listed; bits &= bits - 1)
+      list[slot++] = column + __ffs(bits) - 1;
     used += all;
   }
+#pragma unroll 1
   for (int slot = used + lane; slot < shape.listed; slot += shape.lanes) list[slot] = -1;
+#pragma unroll
+  for (int i = 0; i < kStage; ++i) {
+    const int at = threadIdx.x + i * kThreads;
+    if (at < vectors) reinterpret_cast<uint4*>(smem_dense)[at] = stage[i];
+  }
   __syncthreads();
 
   const int64_t left = shape.tokens - first_row;
   const int entries = (left < rows ? int(left) : rows) * shape.topk;
+#pragma unroll 1
   for (int i = threadIdx.x; i < entries; i += kThreads) {
     const int row = i / shape.topk, slot = i - row * shape.topk;
     const int expert = slot < shape.listed ? smem_expert[row * shape.listed + slot] : -1;
     const int64_t out = first_row * shape.topk + i;
     indices[out] = expert;
-    probs[out] = expert < 0 ? T{} : dense(first_row + row, expert);
+    if (expert < 0) {
+      probs[out] = T{};
+    } else if (staged) {
+      probs[out] = smem_dense[row * shape.experts + expert];
+    } else {
+      probs[out] = dense(first_row + row, expert);
+    }
   }
 }
 
-// What a block of the backward owns: `rows` rows of `columns` columns. Columns are a part of the row
-// only where rows == 1, so that a tile is contiguous in the output.
+// What a block of the backward owns: `rows` rows of `columns` columns. Columns are a part of the
+// row only where rows == 1, so that a tile is contiguous in the output.
 struct Tiling {
   int64_t tokens;
   int experts, rows, columns, parts;
@@ -139,22 +176,26 @@ scatter_kernel(Matrix<I> indices, Matrix<T> grad, int topk, Tiling tiling,
     }
   };
   load(0);
+#pragma unroll 1
   for (int i = threadIdx.x * kWide; i < entries; i += kThreads * kWide) {
     *reinterpret_cast<uint4*>(smem_image + i) = uint4{};
   }
   __syncthreads();
+#pragma unroll 1
   for (int first = 0; fills && first < topk; first += kBatch) {
     if (first > 0) load(first);
 #pragma unroll
     for (int k = 0; k < kBatch; ++k) {
       const int64_t at = int64_t(index[k]) - column;
-      if (index[k] >= 0 && at >= 0 && at < columns) smem_image[threadIdx.x * columns + at] = value[k];
+      if (index[k] < 0 || at < 0 || at >= columns) continue;
+      smem_image[threadIdx.x * columns + at] = value[k];
     }
   }
   __syncthreads();
 
   const int64_t out = row * tiling.experts + column;
   const bool aligned = out % kWide == 0;  // only a part of a row starts anywhere
+#pragma unroll 1
   for (int i = threadIdx.x * kWide; i < entries; i += kThreads * kWide) {
     if (aligned && i + kWide <= entries) {
       *reinterpret_cast<uint4*>(grad_dense + out + i) =
@@ -165,9 +206,12 @@ scatter_kernel(Matrix<I> indices, Matrix<T> grad, int topk, Tiling tiling,
   }
 }
 
+[[noreturn]] void fail(const std::string& what) {
+  throw std::runtime_error("multihot_to_indices: " + what);
+}
+
 void check(cudaError_t error, const char* what) {
-  STD_TORCH_CHECK(error == cudaSuccess, "multihot_to_indices: ", what, ": ",
-                  cudaGetErrorString(error));
+  if (error != cudaSuccess) fail(std::string(what) + ": " + cudaGetErrorString(error));
 }
 
 // Makes a tensor's device the current one and knows its current stream.
@@ -206,10 +250,9 @@ template <typename F>
 void with_types(const Tensor& probs, ScalarType index_type, F f) {
   const ScalarType type = probs.scalar_type();
   const bool half = type == ScalarType::Half || type == ScalarType::BFloat16;
-  STD_TORCH_CHECK(half || type == ScalarType::Float,
-                  "multihot_to_indices: probabilities must be fp32, fp16 or bf16");
-  STD_TORCH_CHECK(index_type == ScalarType::Int || index_type == ScalarType::Long,
-                  "multihot_to_indices: indices must be int32 or int64");
+  if (!half && type != ScalarType::Float) fail("probabilities must be fp32, fp16 or bf16");
+  if (index_type != ScalarType::Int && index_type != ScalarType::Long)
+    fail("indices must be int32 or int64");
   if (index_type == ScalarType::Long) {
     if (half) return f(uint16_t{}, int64_t{});
     return f(uint32_t{}, int64_t{});
@@ -220,29 +263,34 @@ void with_types(const Tensor& probs, ScalarType index_type, F f) {
 
 std::tuple<Tensor, Tensor> multihot_to_indices(const Tensor& map, const Tensor& dense, int64_t topk,
                                                bool wide) {
-  STD_TORCH_CHECK(map.is_cuda() && dense.is_cuda() && map.get_device() == dense.get_device(),
-                  "multihot_to_indices: map and dense must be on one GPU");
-  STD_TORCH_CHECK(map.scalar_type() == ScalarType::Bool && map.dim() == 2 && dense.dim() == 2 &&
-                      map.size(0) == dense.size(0) && map.size(1) == dense.size(1),
-                  "multihot_to_indices: map (bool) and dense must both be (tokens, experts)");
-  STD_TORCH_CHECK(topk >= 1 && topk <= INT32_MAX / kThreads && map.size(1) <= 1 << 24,
-                  "multihot_to_indices: topk must be at least 1 and experts at most 2^24, not ",
-                  topk, " and ", map.size(1));
+  if (!map.is_cuda() || !dense.is_cuda() || map.get_device() != dense.get_device())
+    fail("map and dense must be on one GPU");
+  if (map.scalar_type() != ScalarType::Bool || map.dim() != 2 || dense.dim() != 2 ||
+      map.size(0) != dense.size(0) || map.size(1) != dense.size(1))
+    fail("map (bool) and dense must both be (tokens, experts)");
+  if (topk < 1 || topk > kMaxTopk || map.size(1) > kMaxExperts)
+    fail("topk must be 1 to 2^20 and experts at most 2^24, not " + std::to_string(topk) + " and " +
+         std::to_string(map.size(1)));
   const OnDevice on(map);
-  Shape shape{map.size(0), int(map.size(1)), int(topk), 0, 1};
+  Shape shape{map.size(0), int(map.size(1)), int(topk), 0, 1, false};
   shape.listed = shape.topk < shape.experts ? shape.topk : shape.experts;
   while (shape.lanes < 32 && shape.lanes * kLaneColumns < shape.experts) shape.lanes *= 2;
   const int rows = kThreads / shape.lanes;
-  const size_t shared = sizeof(int) * rows * shape.listed;
-  STD_TORCH_CHECK(shared <= kMaxShared, "multihot_to_indices: topk of ", topk, " among ",
-                  shape.experts, " experts is more than 3072");
+  const int64_t row_bytes = shape.experts * dense.element_size();
+  shape.staged = shape.experts <= 32 * kLaneColumns && row_bytes <= kStagedBytes * topk &&
+                 dense.is_contiguous() && rows * row_bytes % 16 == 0 &&
+                 reinterpret_cast<uint64_t>(dense.data_ptr()) % 16 == 0;
+  const size_t shared =
+      sizeof(int) * rows * shape.listed + (shape.staged ? size_t(rows * row_bytes) : 0);
+  if (shared > kMaxShared)
+    fail("lists of " + std::to_string(shape.listed) + " experts are too long (at most 3072)");
   int32_t dtype;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(dense.get(), &dtype));
   const int32_t index_dtype = wide ? aoti_torch_dtype_int64() : aoti_torch_dtype_int32();
   Tensor indices = empty(map, index_dtype, shape.tokens, topk);
   Tensor probs = empty(map, dtype, shape.tokens, topk);
   const int64_t blocks = (shape.tokens + rows - 1) / rows;
-  STD_TORCH_CHECK(blocks <= INT32_MAX, "multihot_to_indices: ", shape.tokens, " tokens are too many");
+  if (blocks > INT32_MAX) fail(std::to_string(shape.tokens) + " tokens are too many");
   const uint64_t addresses = reinterpret_cast<uint64_t>(map.data_ptr()) | shape.experts |
                              (shape.tokens > 1 ? map.stride(0) : 0);
   const bool vector = addresses % 16 == 0 && map.stride(1) == 1;
@@ -260,13 +308,13 @@ std::tuple<Tensor, Tensor> multihot_to_indices(const Tensor& map, const Tensor& 
   return {indices, probs};
 }
 
-// Whole rows where they fit, as many as one warp fills, a multiple of 8 so that tiles stay aligned.
+// Whole rows where they fit.
 Tiling tiling_of(int64_t tokens, int experts) {
   int rows = kMaxRows;
-  while (rows > 8 && rows * experts > kTileEntries) rows /= 2;
-  if (rows * experts <= kTileEntries) return {tokens, experts, rows, experts, 1};
-  const int parts = (experts + kTileEntries - 1) / kTileEntries;
-  return {tokens, experts, 1, parts > 1 ? kTileEntries : experts, parts};
+  while (rows > kMinRows && rows * experts > kGoodEntries) rows /= 2;
+  if (rows * experts <= kMaxEntries) return {tokens, experts, rows, experts, 1};
+  const int parts = (experts + kMaxEntries - 1) / kMaxEntries;
+  return {tokens, experts, 1, parts > 1 ? kMaxEntries : experts, parts};
 }
 
 Tensor multihot_to_indices_backward(const Tensor& grad, const Tensor& indices, int64_t experts) {
@@ -277,7 +325,7 @@ Tensor multihot_to_indices_backward(const Tensor& grad, const Tensor& indices, i
   Tensor grad_dense = empty(indices, dtype, tokens, experts);
   const Tiling tiling = tiling_of(tokens, experts);
   const int64_t blocks = (tokens + tiling.rows - 1) / tiling.rows * tiling.parts;
-  STD_TORCH_CHECK(blocks <= INT32_MAX, "multihot_to_indices: ", tokens, " tokens are too many");
+  if (blocks > INT32_MAX) fail(std::to_string(tokens) + " tokens are too many");
   with_types(grad, indices.scalar_type(), [&](auto t, auto i) {
     using T = decltype(t);
     using I = decltype(i);

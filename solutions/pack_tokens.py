@@ -22,13 +22,16 @@ CUDA_SOURCE = r"""
 #include <cuda_runtime.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/tensor.h>
+#include <stdexcept>
+#include <string>
 #include <tuple>
 
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
 constexpr int kSmallThreads = 512;
-constexpr int kSmallTokens = 8;      // per thread of a small block: at most 4096 tokens and rows
+constexpr int kSmallTokens = 4;      // in flight per thread of a small block
+constexpr int kSmallRows = 4096;     // and tokens: what each block looks through
 constexpr int kSmallBlocks = 4 * 132;
 constexpr int kThreads = 64;         // 64 threads x 4 loads of 16 bytes: measured best of 20 shapes
 constexpr int kVectors = 4;
@@ -73,55 +76,63 @@ __device__ int64_t destination(const Routing& routing, int64_t token) {
                 routing.rows);
 }
 
-// One vector of a row per thread; V is 2 to 16 bytes, a row is `width` of them.
-template <typename V>
+// One vector of a row per thread; V is 1 to 16 bytes, a row is `width` of them. Indices contiguous.
+template <typename V, typename I>
 __global__ void __launch_bounds__(kSmallThreads)
 pack_small_kernel(const V* __restrict__ hidden, int64_t token_stride, Routing routing, int width,
                   V* __restrict__ out, int* __restrict__ owner_out) {
   extern __shared__ int smem[];
   int* smem_owner = smem;
   int* smem_offsets = smem + routing.rows;
+  const I* __restrict__ experts_of = static_cast<const I*>(routing.expert.data);
+  const I* __restrict__ slots_of = static_cast<const I*>(routing.slot.data);
   const int tokens = routing.tokens, rows = routing.rows, experts = routing.experts;
   const int vector = blockIdx.x * kSmallThreads + threadIdx.x;
-  const int mine = width > 0 ? vector / width : kSmallThreads * kSmallTokens;  // token, row of out
+  const int mine = width > 0 ? vector / width : kSmallRows;  // a token, and a row of out
   const int column = vector - mine * width;
 
   // All loads that depend on nothing, before the first use of any: one trip to memory.
-  V value{};
-  int64_t my_expert = -1, my_slot = -1;
-  if (mine < tokens) {
-    value = hidden[mine * token_stride + column];
-    my_expert = routing.expert[mine];
-    my_slot = routing.slot[mine];
-  }
-  int64_t expert[kSmallTokens], slot[kSmallTokens];
+  I expert[kSmallTokens], slot[kSmallTokens];
+  const auto load = [&](int first) {
 #pragma unroll
-  for (int i = 0; i < kSmallTokens; ++i) {
-    const int token = threadIdx.x + i * kSmallThreads;
-    expert[i] = token < tokens ? routing.expert[token] : -1;
-    slot[i] = token < tokens ? routing.slot[token] : -1;
-  }
+    for (int i = 0; i < kSmallTokens; ++i) {
+      const int token = first + i * kSmallThreads + threadIdx.x;
+      expert[i] = token < tokens ? experts_of[token] : I(-1);
+      slot[i] = token < tokens ? slots_of[token] : I(-1);
+    }
+  };
+  load(0);
+  const I my_expert = mine < tokens ? experts_of[mine] : I(-1);
+  const I my_slot = mine < tokens ? slots_of[mine] : I(-1);
+  const V value = mine < tokens ? hidden[mine * token_stride + column] : V{};
+#pragma unroll 1
+  for (int i = threadIdx.x; i < rows; i += kSmallThreads) smem_owner[i] = -1;
+#pragma unroll 1
   for (int i = threadIdx.x; i <= experts; i += kSmallThreads) {
     const int64_t offset = routing.offsets[i];
     smem_offsets[i] = offset < 0 ? 0 : offset < rows ? int(offset) : rows;
   }
   if (miscounted(routing)) return;
-  for (int i = threadIdx.x; i < rows; i += kSmallThreads) smem_owner[i] = -1;
   __syncthreads();
 
-  const auto row = [&](int64_t expert, int64_t slot) -> int64_t {
-    if (expert < 0 || expert >= experts) return -1;
-    return row_of(smem_offsets[expert], smem_offsets[expert + 1], slot, rows);
+  const auto row = [&](I expert, I slot) {
+    if (expert < 0 || expert >= experts || slot < 0) return -1;
+    const int first = smem_offsets[expert], room = smem_offsets[expert + 1] - first;
+    return slot < room ? first + int(slot) : -1;
   };
+#pragma unroll 1
+  for (int first = 0; first < tokens; first += kSmallTokens * kSmallThreads) {
+    if (first > 0) load(first);
 #pragma unroll
-  for (int i = 0; i < kSmallTokens; ++i) {
-    const int64_t to = row(expert[i], slot[i]);
-    if (to >= 0) atomicMax(smem_owner + to, threadIdx.x + i * kSmallThreads);
+    for (int i = 0; i < kSmallTokens; ++i) {
+      const int to = row(expert[i], slot[i]);
+      if (to >= 0) atomicMax(smem_owner + to, first + i * kSmallThreads + int(threadIdx.x));
+    }
   }
   __syncthreads();
 
-  const int64_t to = row(my_expert, my_slot);
-  if (to >= 0 && smem_owner[to] == mine) out[to * width + column] = value;
+  const int to = row(my_expert, my_slot);
+  if (to >= 0 && smem_owner[to] == mine) out[int64_t(to) * width + column] = value;
   if (mine < rows) {
     if (smem_owner[mine] < 0) out[int64_t(mine) * width + column] = V{};
     if (owner_out != nullptr && column == 0) owner_out[mine] = smem_owner[mine];
@@ -146,7 +157,7 @@ won_kernel(Routing routing, const int* __restrict__ owner, int* __restrict__ won
   won[token] = row >= 0 && owner[row] == token ? int(row) : -1;
 }
 
-// out[r] = in[from[r]], zero where from[r] < 0. A block writes kThreads * kVectors vectors in a row.
+// out[r] = in[from[r]], zero where from[r] < 0. A block writes kThreads * kVectors vectors on end.
 template <typename V>
 __global__ void __launch_bounds__(kThreads)
 move_rows_kernel(const V* __restrict__ in, int64_t in_stride, const int* __restrict__ from,
@@ -170,8 +181,12 @@ move_rows_kernel(const V* __restrict__ in, int64_t in_stride, const int* __restr
   }
 }
 
+[[noreturn]] void fail(const std::string& what) {
+  throw std::runtime_error("pack_tokens: " + what);
+}
+
 void check(cudaError_t error, const char* what) {
-  STD_TORCH_CHECK(error == cudaSuccess, "pack_tokens: ", what, ": ", cudaGetErrorString(error));
+  if (error != cudaSuccess) fail(std::string(what) + ": " + cudaGetErrorString(error));
 }
 
 // Makes a tensor's device the current one and knows its current stream.
@@ -195,21 +210,25 @@ Tensor empty(const Tensor& like, int32_t dtype, int64_t rows, int64_t columns) {
   int32_t type;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &type));
   AtenTensorHandle handle;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(columns < 0 ? 1 : 2, sizes, strides + (columns < 0),
-                                                  dtype, type, like.get_device(), &handle));
+  TORCH_ERROR_CODE_CHECK(
+      aoti_torch_empty_strided(2, sizes, strides, dtype, type, like.get_device(), &handle));
   return Tensor(handle);
 }
 
 Tensor empty_int32(const Tensor& like, int64_t size) {
-  return empty(like, aoti_torch_dtype_int32(), size, -1);
+  return empty(like, aoti_torch_dtype_int32(), size, 1);
+}
+
+void check_rows(const Tensor& x) {
+  if (!x.is_cuda() || x.dim() != 2 || (x.size(1) > 1 && x.stride(1) != 1))
+    fail("token_hidden and gradients must be (rows, hidden) on a GPU, each row contiguous");
 }
 
 Indices indices(const Tensor& x, const Tensor& hidden, const char* name) {
   const bool wide = x.scalar_type() == ScalarType::Long;
-  STD_TORCH_CHECK(x.is_cuda() && x.get_device() == hidden.get_device() && x.dim() == 1 &&
-                      (wide || x.scalar_type() == ScalarType::Int),
-                  "pack_tokens: ", name, " must be int32 or int64, one-dimensional, on the device of "
-                  "token_hidden");
+  if (!x.is_cuda() || x.get_device() != hidden.get_device() || x.dim() != 1 ||
+      (!wide && x.scalar_type() != ScalarType::Int))
+    fail(std::string(name) + " must be int32 or int64, one-dimensional, on token_hidden's device");
   return {x.data_ptr(), x.stride(0), wide};
 }
 
@@ -219,9 +238,9 @@ Routing routing_of(const Tensor& hidden, const Tensor& expert_idx, const Tensor&
             indices(expert_offsets, hidden, "expert_offsets")};
   r.tokens = expert_idx.size(0);
   r.experts = expert_offsets.size(0) - 1;
-  STD_TORCH_CHECK(slot_idx.size(0) == r.tokens && r.tokens < INT32_MAX && r.experts >= 0,
-                  "pack_tokens: expert_idx and slot_idx must be equally long (got ", r.tokens, " and ",
-                  slot_idx.size(0), ") and expert_offsets must not be empty");
+  if (slot_idx.size(0) != r.tokens) fail("expert_idx and slot_idx must be equally long");
+  if (r.tokens >= INT32_MAX || r.experts < 0)
+    fail("expert_offsets must not be empty, and tokens fewer than 2^31");
   return r;
 }
 
@@ -229,7 +248,6 @@ Routing routing_of(const Tensor& hidden, const Tensor& expert_idx, const Tensor&
 template <typename F>
 void with_vector(uint64_t addresses, F f) {
   if (addresses % 16 == 0) return f(uint4{});
-  if (addresses % 8 == 0) return f(uint2{});
   if (addresses % 4 == 0) return f(uint32_t{});
   if (addresses % 2 == 0) return f(uint16_t{});
   return f(uint8_t{});
@@ -237,7 +255,7 @@ void with_vector(uint64_t addresses, F f) {
 
 unsigned blocks_for(uint64_t items, unsigned per_block) {
   const uint64_t blocks = (items + per_block - 1) / per_block;
-  STD_TORCH_CHECK(blocks <= INT32_MAX, "pack_tokens: ", items, " items need too many blocks");
+  if (blocks > INT32_MAX) fail(std::to_string(items) + " vectors need too many blocks");
   return blocks;
 }
 
@@ -263,9 +281,11 @@ void move_rows(const Tensor& in, const Tensor& from, const Tensor& out, const Ro
 // One wave of blocks that each see all tokens; false where there is too much for that.
 bool pack_small(const Tensor& hidden, const Routing& routing, const Tensor& out, int* owner,
                 cudaStream_t stream) {
-  constexpr int64_t limit = kSmallThreads * kSmallTokens;
   const int64_t rows = routing.rows, row_bytes = out.size(1) * out.element_size();
-  if (routing.tokens > limit || rows > limit || routing.experts >= limit) return false;
+  if (routing.tokens > kSmallRows || rows > kSmallRows) return false;
+  if (routing.experts > kSmallRows) return false;
+  if (routing.expert.wide != routing.slot.wide) return false;
+  if (routing.tokens > 1 && (routing.expert.stride != 1 || routing.slot.stride != 1)) return false;
   const int64_t stride =
       hidden.size(0) > 1 ? hidden.stride(0) * hidden.element_size() : row_bytes;
   bool done = false;
@@ -276,9 +296,10 @@ bool pack_small(const Tensor& hidden, const Routing& routing, const Tensor& out,
     const unsigned blocks = vectors ? blocks_for(vectors, kSmallThreads) : 1;
     if (blocks > kSmallBlocks) return;
     const size_t shared = (rows + routing.experts + 1) * sizeof(int);
-    pack_small_kernel<V><<<blocks, kSmallThreads, shared, stream>>>(
-        static_cast<const V*>(hidden.data_ptr()), stride / int64_t(sizeof(V)), routing,
-        width, static_cast<V*>(out.data_ptr()), owner);
+    auto* kernel = routing.expert.wide ? pack_small_kernel<V, int64_t> : pack_small_kernel<V, int>;
+    kernel<<<blocks, kSmallThreads, shared, stream>>>(
+        static_cast<const V*>(hidden.data_ptr()), stride / int64_t(sizeof(V)), routing, width,
+        static_cast<V*>(out.data_ptr()), owner);
     check(cudaGetLastError(), "launch of pack_small_kernel");
     done = true;
   });
@@ -288,7 +309,7 @@ bool pack_small(const Tensor& hidden, const Routing& routing, const Tensor& out,
 // Launches everything for routing.rows rows; `keep` asks for the owner of each row.
 Tensor launch(const Tensor& hidden, const Routing& routing, Tensor& owner, bool keep,
               cudaStream_t stream) {
-  STD_TORCH_CHECK(routing.rows <= INT32_MAX, "pack_tokens: ", routing.rows, " rows are too many");
+  if (routing.rows > INT32_MAX) fail(std::to_string(routing.rows) + " rows are too many");
   int32_t dtype;
   TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(hidden.get(), &dtype));
   Tensor out = empty(hidden, dtype, routing.rows, hidden.size(1));
@@ -310,7 +331,7 @@ int64_t await_count(const volatile int64_t* count, cudaStream_t stream) {
   for (int64_t turn = 1; *count < 0; ++turn) {
     if (turn % 4096 != 0 || cudaStreamQuery(stream) == cudaErrorNotReady) continue;
     check(cudaStreamSynchronize(stream), "waiting for the row count");
-    STD_TORCH_CHECK(*count >= 0, "pack_tokens: expert_offsets[-1] is negative");
+    if (*count < 0) fail("expert_offsets[-1] is negative");
   }
   return *count;
 }
@@ -318,22 +339,20 @@ int64_t await_count(const volatile int64_t* count, cudaStream_t stream) {
 std::tuple<Tensor, Tensor> pack(const Tensor& hidden, const Tensor& expert_idx,
                                 const Tensor& slot_idx, const Tensor& expert_offsets,
                                 int64_t num_rows, bool keep) {
-  STD_TORCH_CHECK(hidden.is_cuda() && hidden.dim() == 2 &&
-                      (hidden.size(1) <= 1 || hidden.stride(1) == 1),
-                  "pack_tokens: token_hidden must be (tokens, hidden) on a GPU, its rows contiguous");
+  check_rows(hidden);
   const OnDevice on(hidden);
   Routing routing = routing_of(hidden, expert_idx, slot_idx, expert_offsets);
-  STD_TORCH_CHECK(hidden.size(0) == routing.tokens, "pack_tokens: token_hidden has ", hidden.size(0),
-                  " rows, expert_idx ", routing.tokens);
+  if (hidden.size(0) != routing.tokens)
+    fail("token_hidden has " + std::to_string(hidden.size(0)) + " rows, expert_idx " +
+         std::to_string(routing.tokens));
   Tensor owner;
   routing.rows = num_rows;
   if (num_rows >= 0) return {launch(hidden, routing, owner, keep, on.stream), owner};
 
   cudaStreamCaptureStatus capturing;
   check(cudaStreamIsCapturing(on.stream, &capturing), "cudaStreamIsCapturing");
-  STD_TORCH_CHECK(capturing == cudaStreamCaptureStatusNone,
-                  "pack_tokens: the row count lies on the device and a captured call cannot wait for "
-                  "it; give num_rows");
+  if (capturing != cudaStreamCaptureStatusNone)
+    fail("the row count lies on the device and a captured call cannot wait; give num_rows");
   thread_local int64_t* reported = nullptr;
   thread_local int64_t guess = -1;
   if (reported == nullptr) check(cudaMallocHost(&reported, sizeof(int64_t)), "pinning 8 bytes");
@@ -361,8 +380,7 @@ std::tuple<Tensor, Tensor> pack_tokens_owned(const Tensor& hidden, const Tensor&
 
 Tensor pack_tokens_backward(const Tensor& grad, const Tensor& expert_idx, const Tensor& slot_idx,
                             const Tensor& expert_offsets, const Tensor& owner) {
-  STD_TORCH_CHECK(grad.is_cuda() && grad.dim() == 2 && (grad.size(1) <= 1 || grad.stride(1) == 1),
-                  "pack_tokens: the gradient must be (rows, hidden) on a GPU, its rows contiguous");
+  check_rows(grad);
   const OnDevice on(grad);
   Routing routing = routing_of(grad, expert_idx, slot_idx, expert_offsets);
   routing.rows = grad.size(0);
@@ -423,8 +441,8 @@ class PackTokens(torch.autograd.Function):
 
 
 class ModelNew(nn.Module):
-    """num_rows, where the caller knows expert_offsets[-1], spares every synchronisation; tokens whose
-    row lies beyond it are dropped, so an upper bound does too."""
+    """num_rows, where the caller knows expert_offsets[-1], spares every synchronisation; an upper
+    bound does too: rows beyond the last expert's are zero."""
 
     def forward(self, token_hidden, expert_idx, slot_idx, expert_offsets, num_rows=-1):
         if token_hidden.stride(1) != 1:

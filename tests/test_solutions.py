@@ -238,10 +238,12 @@ def test_broadcast_gradient_and_no_second_derivative(op):
     _, new, _, on_gpu = built(op, dict(tokens=50, experts=4, **sizes))
     values = next(x for x in on_gpu if x.is_floating_point()).requires_grad_()
     moved = next(x for x in as_tuple(new(*on_gpu)) if x.is_floating_point())
-    grad = torch.autograd.grad(moved.sum(), values, create_graph=True)[0]
+    grad = torch.autograd.grad(moved.sum(), values, retain_graph=True)[0]
     assert set(grad.unique().tolist()) <= {0.0, 1.0}
+    upper = torch.ones_like(moved).requires_grad_()
+    grad = torch.autograd.grad(moved, values, upper, create_graph=True)[0]
     with pytest.raises(RuntimeError, match="once_differentiable"):
-        torch.autograd.grad(grad.sum(), values)
+        torch.autograd.grad(grad.sum(), upper)
 
 
 def test_more_than_two_to_the_31_elements_packed():

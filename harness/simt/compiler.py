@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sysconfig
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ RUNTIME = HERE / "runtime"
 ALLOCATOR = HERE / "torch_allocator" / "allocator.cpp"
 _COMMON = ["-fPIC", "-g1", "-w", "-pthread"]
 _MODE = {
+    "bindings": ["-O0"],  # host code without kernels: pybind11 is slow to optimise
     "plain": ["-O1"],
     "checked": [
         "-O1",
@@ -87,10 +89,7 @@ def _folder(kind: str, *sources: Path) -> Path:
 
 @contextmanager
 def _locked(path: Path):
-    """One process at a time makes `path`; what is made needs no lock, and no writable cache."""
-    if path.exists():
-        yield
-        return
+    """One process at a time makes `path`."""
     with open(f"{path}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -176,34 +175,54 @@ def precompiled(recipe: Recipe) -> Path:
     return path
 
 
-def _libraries(recipe: Recipe) -> list[str]:
+def _libraries(parts: set[str]) -> list[str]:
     lib = _torch_folder() / "lib"
     names = []
-    if "TORCH" in recipe.parts:
+    if "TORCH" in parts:
         names = ["-ltorch_python", "-ltorch", "-ltorch_cpu", "-lc10"]
-    elif "STABLE" in recipe.parts:
+    elif "STABLE" in parts:
         names = ["-ltorch_cpu"]
     return [f"-L{lib}", *names]
 
 
-def extension(code: str, recipe: Recipe, options: Sequence[str], name: str) -> Path:
-    """Compiles `code` to a shared library that imports as `name`_<digest>; cached by content."""
+@dataclass(frozen=True)
+class Part:
+    """One translation unit of an extension."""
+
+    code: str
+    recipe: Recipe
+
+
+def _compile(part: Part, source: Path, module: str, options: Sequence[str]) -> Path:
+    """Object file beside `source`."""
+    source.write_text(part.code)
+    target = source.with_suffix(".o")
+    include = [f"-I{precompiled(part.recipe)}", f"-DTORCH_EXTENSION_NAME={module}"]
+    command = [host_compiler(), *include, *flags(part.recipe), *options]
+    _run([*command, "-c", str(source), "-o", str(target)])
+    return target
+
+
+def extension(parts: Sequence[Part], options: Sequence[str], name: str) -> Path:
+    """Compiles to a shared library that imports as `name`_<digest>; cached by content."""
     runtime = runtime_library()
-    key = hashlib.sha256(repr((code, recipe, list(options))).encode()).hexdigest()[:16]
+    key = hashlib.sha256(repr((list(parts), list(options))).encode()).hexdigest()[:16]
     module = f"{re.sub(r'[^0-9A-Za-z_]', '_', name)}_{key}"
     path = _folder("extensions", INCLUDE, RUNTIME) / module
     path.mkdir(parents=True, exist_ok=True)
     library = path / f"{module}.so"
     with _locked(library):
-        if not library.exists():
-            headers = precompiled(recipe)
-            source, part = path / "main.cpp", path / "main.o"
-            source.write_text(code)
-            include = [f"-I{headers}", f"-DTORCH_EXTENSION_NAME={module}"]
-            base = [host_compiler(), *include, *flags(recipe), *options]
-            _run([*base, "-c", str(source), "-o", str(part)])
-            target = f"{library}.tmp"
-            link = [*_libraries(recipe), str(runtime), f"-Wl,-rpath,{runtime.parent}"]
-            _run([host_compiler(), "-shared", str(part), "-o", target, *link])
-            os.rename(target, library)
+        if library.exists():
+            return library
+        with ThreadPoolExecutor(2) as pool:
+            jobs = [
+                pool.submit(_compile, part, path / f"unit_{i}.cpp", module, options)
+                for i, part in enumerate(parts)
+            ]
+            objects = [str(job.result()) for job in jobs]
+        needed = {p for part in parts for p in part.recipe.parts}
+        link = [*_libraries(needed), str(runtime), f"-Wl,-rpath,{runtime.parent}"]
+        target = f"{library}.tmp"
+        _run([host_compiler(), "-shared", *objects, "-o", target, *link])
+        os.rename(target, library)
     return library

@@ -9,12 +9,12 @@ import re
 import sys
 import types
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from . import compiler, runtime_library
 from .bindings import as_functions
-from .compiler import Recipe
+from .compiler import Part, Recipe
 from .outcomes import NeedsGPU
 from .translate import Source, Unit, unit
 
@@ -26,7 +26,8 @@ class Request:
     """What load_inline was asked for, as far as it matters here."""
 
     name: str
-    sources: tuple[Source, ...]
+    cuda: tuple[Source, ...]
+    cpp: tuple[Source, ...]
     functions: dict[str, str]
     options: tuple[str, ...]
     implicit_headers: bool
@@ -66,37 +67,45 @@ def _options(flags: Sequence[str], include_paths: Sequence[str]) -> tuple[str, .
     return (*dict.fromkeys(kept), *(f"-I{p}" for p in include_paths))
 
 
-def _parts(made: Unit, request: Request) -> tuple[str, ...]:
+def _parts(made: Unit, implicit_headers: bool) -> tuple[str, ...]:
     """Which of torch's headers the source needs, so that lean sources build in seconds."""
-    text = made.code
     headers = " ".join(made.headers)
-    full = request.implicit_headers or re.search(
-        r"torch/(?:extension|types|torch|all|library|script)\.h|\bATen/|\bc10/", headers
-    )
-    parts = []
-    if "torch/csrc/stable/" in headers or "aoti_torch/" in headers:
-        parts.append("STABLE")
-        full = full and re.search(r"torch/(?:extension|types|torch|all)\.h", headers)
-    if full:
+    stable = "torch/csrc/stable/" in headers or "aoti_torch/" in headers
+    parts = ["STABLE"] if stable else []
+    heavy = r"torch/(?:extension|types|torch|all)\.h"
+    if not stable:
+        heavy += r"|torch/(?:library|script)\.h|\bATen/|\bc10/"
+    if implicit_headers or re.search(heavy, headers):
         parts.append("TORCH")
-        if _FULL_TORCH.search(text):
+        if _FULL_TORCH.search(made.code):
             parts.append("ALL")
-    elif request.functions or "pybind11/" in headers or "PYBIND11_MODULE" in text:
+    elif "pybind11/" in headers or "PYBIND11_MODULE" in made.code:
         parts.append("PYBIND")
     return tuple(parts)
 
 
-def _prelude(request: Request) -> str:
-    return '#include "simt_solution.h"'
+_PRELUDE = '#include "simt_solution.h"'
+
+
+def _lean_bindings(request: Request) -> list[Part] | None:
+    """Kernels and bindings apart, where the kernels need nothing of Python or torch."""
+    cuda = unit(request.cuda, {}, _PRELUDE)
+    cpp = unit(request.cpp, request.functions, _PRELUDE)
+    needed = _parts(cuda, False)
+    if request.implicit_headers or needed or "PYBIND11_MODULE" not in cpp.code:
+        return None
+    kernels = Part(cuda.code, Recipe((), request.mode))
+    return [kernels, Part(cpp.code, Recipe(_parts(cpp, False), "bindings"))]
 
 
 def build(request: Request) -> Path:
     """The shared library; raises NeedsGPU, SyntaxError or BuildFailed. Imports nothing."""
-    made = unit(request.sources, request.functions, _prelude(request))
-    recipe = Recipe(_parts(made, request), request.mode)
-    if request.functions and "TORCH" not in recipe.parts and "PYBIND" not in recipe.parts:
-        recipe = replace(recipe, parts=(*recipe.parts, "PYBIND"))
-    return compiler.extension(made.code, recipe, request.options, request.name)
+    parts = _lean_bindings(request)
+    if parts is None:
+        made = unit((*request.cuda, *request.cpp), request.functions, _PRELUDE)
+        needed = _parts(made, request.implicit_headers)
+        parts = [Part(made.code, Recipe(needed, request.mode))]
+    return compiler.extension(parts, request.options, request.name)
 
 
 def load_inline(
@@ -116,12 +125,11 @@ def load_inline(
     **_,
 ):
     """Same arguments and result as torch's; raises NeedsGPU or BuildFailed."""
-    sources = [_placed(text, f"{name}.cu") for text in _as_list(cuda_sources)]
-    sources += [_placed(text, f"{name}.cpp") for text in _as_list(cpp_sources)]
     flags = [*_as_list(extra_cflags), *_as_list(extra_cuda_cflags)]
     request = Request(
         name=name,
-        sources=tuple(sources),
+        cuda=tuple(_placed(text, f"{name}.cu") for text in _as_list(cuda_sources)),
+        cpp=tuple(_placed(text, f"{name}.cpp") for text in _as_list(cpp_sources)),
         functions=as_functions(functions),
         options=_options(flags, _as_list(extra_include_paths)),
         implicit_headers=not no_implicit_headers,

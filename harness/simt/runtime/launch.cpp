@@ -96,7 +96,7 @@ static void watch() {
       w->seen = now;
     }
     lock.unlock();
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
     lock.lock();
   }
 }
@@ -185,6 +185,7 @@ void run_grid(const Config& config, const Kernel& kernel, Body body, void* arg) 
   if (kernel.checked) access_end_launch(l);
   fflush(stdout);
   if (!l.stopped) return;
+  peek_error();  // the fault itself is the answer to any check
   keep_fault(l.fault);
   throw_fault(l.fault);
 }

@@ -26,7 +26,7 @@ struct Place {  // one load or store instruction of one kernel
 using Instruction = std::pair<std::string, const void*>;
 static std::map<Instruction, Place> places;
 // The k-th time a warp comes by an instruction its lanes form one access.
-static std::map<std::tuple<unsigned, const void*, unsigned>, std::vector<Lane>> pending;
+static std::map<std::tuple<unsigned, unsigned, const void*>, std::vector<Lane>> pending;
 static std::map<std::pair<unsigned, const void*>, unsigned> visits;
 static unsigned blocks_seen = 0;
 
@@ -45,7 +45,7 @@ void count_traffic(Block& b, const Access& x) {
   if (blocks_seen >= kSampledBlocks) return;
   const unsigned tid = tls_self->tid;
   const unsigned visit = visits[{tid, x.pc}]++;
-  pending[{tid / 32, x.pc, visit}].push_back({x.address, x.bytes});
+  pending[{tid / 32, visit, x.pc}].push_back({x.address, x.bytes});
 }
 
 static unsigned distinct(std::vector<uintptr_t>& v) {
@@ -81,14 +81,44 @@ static void add_shared(Place& p, const std::vector<Lane>& lanes) {
   }
 }
 
+// The host compiler takes a vector load apart; a GPU does not. Joins `next` to `one` where every lane
+// goes on where it was, within 16 bytes.
+static bool join_vector(std::vector<Lane>& one, const std::vector<Lane>& next) {
+  if (one.size() != next.size()) return false;
+  for (size_t i = 0; i < one.size(); ++i) {
+    const bool after = next[i].address == one[i].address + one[i].bytes;
+    const bool before = next[i].address + next[i].bytes == one[i].address;
+    if (!(after || before) || one[i].bytes + next[i].bytes > 16) return false;
+  }
+  for (size_t i = 0; i < one.size(); ++i) {
+    one[i].address = std::min(one[i].address, next[i].address);
+    one[i].bytes += next[i].bytes;
+  }
+  return true;
+}
+
+static void add(const std::string& kernel, const void* pc, const std::vector<Lane>& lanes) {
+  Place& p = places[{kernel, pc}];
+  ++p.warps;
+  p.lanes += lanes.size();
+  p.shared ? add_shared(p, lanes) : add_global(p, lanes);
+}
+
 void end_block_traffic(Block& b) {
   if (blocks_seen >= kSampledBlocks) return;
   ++blocks_seen;
-  for (const auto& [key, lanes] : pending) {
-    Place& p = places[{b.launch->kernel.name, std::get<1>(key)}];
-    ++p.warps;
-    p.lanes += lanes.size();
-    p.shared ? add_shared(p, lanes) : add_global(p, lanes);
+  const std::string kernel = b.launch->kernel.name;
+  for (auto here = pending.begin(); here != pending.end();) {
+    const auto [warp, visit, pc] = here->first;
+    std::vector<Lane>& lanes = here->second;
+    const Place& place = places[{kernel, pc}];
+    for (++here; here != pending.end(); ++here) {
+      const auto& [other_warp, other_visit, other_pc] = here->first;
+      const Place& other = places[{kernel, other_pc}];
+      if (other_warp != warp || other_visit != visit || other.write != place.write) break;
+      if (!join_vector(lanes, here->second)) break;
+    }
+    add(kernel, pc, lanes);
   }
   pending.clear();
   visits.clear();

@@ -1,13 +1,9 @@
-"""Half of a warp waits for the warp, the other half for the block.
-
-finding: deadlock
-line: FAULT, other OTHER
-sanitizer: synccheck
-"""
+"""Half a warp waits for the other half, which waits for the whole block."""
 
 import torch
 from torch.utils.cpp_extension import load_inline
 
+KIND = "deadlock"
 CPP = r"""
 #include <cstdint>
 #include <pybind11/pybind11.h>
@@ -20,69 +16,41 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 """
 CUDA = r"""
 #include <cstdint>
-#include <stdexcept>
 #include <cuda_runtime.h>
 
-void check_launch() {
-  const cudaError_t error = cudaGetLastError();
-  if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorString(error));
-}
-
 __global__ void broken_kernel(const float* x, float* y, int n) {
-  const int t = threadIdx.x;
-  if (t < 16)
-    __syncwarp();  // OTHER
+  if (threadIdx.x < 16)
+    __syncwarp();  // FAULT
   else
-    __syncthreads();  // FAULT
-  y[t] = x[t];
+    __syncthreads();
+  y[threadIdx.x] = x[threadIdx.x];
 }
 
 __global__ void honest_kernel(const float* x, float* y, int n) {
-  const int t = threadIdx.x;
-  if (t < 16)
-    __syncwarp(0x0000ffffu);
-  else
-    __syncwarp(0xffff0000u);
+  __syncwarp();
   __syncthreads();
-  y[t] = x[t];
+  y[threadIdx.x] = x[threadIdx.x];
 }
 
 void broken(std::uintptr_t x, std::uintptr_t y, int n) {
-  auto* from = reinterpret_cast<const float*>(x);
   auto* to = reinterpret_cast<float*>(y);
-  broken_kernel<<<1, 32>>>(from, to, n);
-  check_launch();
+  broken_kernel<<<1, 32>>>(reinterpret_cast<const float*>(x), to, n);
+  cudaGetLastError();
 }
 
 void honest(std::uintptr_t x, std::uintptr_t y, int n) {
-  auto* from = reinterpret_cast<const float*>(x);
   auto* to = reinterpret_cast<float*>(y);
-  honest_kernel<<<1, 32>>>(from, to, n);
-  check_launch();
+  honest_kernel<<<1, 32>>>(reinterpret_cast<const float*>(x), to, n);
+  cudaGetLastError();
 }
 """
 
-module = load_inline(
-    name="fault_deadlock",
-    cpp_sources=CPP,
-    cuda_sources=CUDA,
-    functions=None,
-    no_implicit_headers=True,
-)
+module = load_inline("fault_deadlock", CPP, CUDA, functions=None, no_implicit_headers=True)
 
 
-def broken() -> torch.Tensor:
-    """Run the broken kernel."""
-    return _run(module.broken)
-
-
-def honest() -> torch.Tensor:
-    """Run its honest twin."""
-    return _run(module.honest)
-
-
-def _run(entry) -> torch.Tensor:
-    x = torch.arange(32, device="cuda", dtype=torch.float32)
-    y = torch.empty(32, device="cuda")
-    entry(x.data_ptr(), y.data_ptr(), x.numel())
+def run(which: str) -> torch.Tensor:
+    """`which`: broken or honest -> (64,) fp32."""
+    x = torch.ones(64, device="cuda")
+    y = torch.empty(64, device="cuda")
+    getattr(module, which)(x.data_ptr(), y.data_ptr(), 64)
     return y

@@ -1,13 +1,9 @@
-"""The two halves of a block wait at different barriers.
-
-finding: diverged barrier
-line: FAULT, other OTHER
-sanitizer: synccheck
-"""
+"""The halves of one warp wait at different barriers."""
 
 import torch
 from torch.utils.cpp_extension import load_inline
 
+KIND = "diverged barrier"
 CPP = r"""
 #include <cstdint>
 #include <pybind11/pybind11.h>
@@ -20,71 +16,42 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 """
 CUDA = r"""
 #include <cstdint>
-#include <stdexcept>
 #include <cuda_runtime.h>
 
-void check_launch() {
-  const cudaError_t error = cudaGetLastError();
-  if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorString(error));
-}
-
 __global__ void broken_kernel(const float* x, float* y, int n) {
-  const int t = threadIdx.x;
-  __shared__ float smem[64];
-  smem[t] = x[t];
-  if (t < 32) {
-    __syncthreads();  // OTHER
-    y[t] = smem[63 - t];
+  if (threadIdx.x < 16) {
+    __syncthreads();
+    y[threadIdx.x] = x[threadIdx.x];
   } else {
-    y[t] = 0.0f;
+    y[threadIdx.x] = 0;
     __syncthreads();  // FAULT
   }
 }
 
 __global__ void honest_kernel(const float* x, float* y, int n) {
-  const int t = threadIdx.x;
-  __shared__ float smem[64];
-  smem[t] = x[t];
+  y[threadIdx.x] = threadIdx.x < 16 ? x[threadIdx.x] : 0;
   __syncthreads();
-  y[t] = t < 32 ? smem[63 - t] : 0.0f;
 }
 
 void broken(std::uintptr_t x, std::uintptr_t y, int n) {
-  auto* from = reinterpret_cast<const float*>(x);
   auto* to = reinterpret_cast<float*>(y);
-  broken_kernel<<<1, 64>>>(from, to, n);
-  check_launch();
+  broken_kernel<<<1, 32>>>(reinterpret_cast<const float*>(x), to, n);
+  cudaGetLastError();
 }
 
 void honest(std::uintptr_t x, std::uintptr_t y, int n) {
-  auto* from = reinterpret_cast<const float*>(x);
   auto* to = reinterpret_cast<float*>(y);
-  honest_kernel<<<1, 64>>>(from, to, n);
-  check_launch();
+  honest_kernel<<<1, 32>>>(reinterpret_cast<const float*>(x), to, n);
+  cudaGetLastError();
 }
 """
 
-module = load_inline(
-    name="fault_diverged_barrier",
-    cpp_sources=CPP,
-    cuda_sources=CUDA,
-    functions=None,
-    no_implicit_headers=True,
-)
+module = load_inline("fault_diverged_barrier", CPP, CUDA, functions=None, no_implicit_headers=True)
 
 
-def broken() -> torch.Tensor:
-    """Run the broken kernel."""
-    return _run(module.broken)
-
-
-def honest() -> torch.Tensor:
-    """Run its honest twin."""
-    return _run(module.honest)
-
-
-def _run(entry) -> torch.Tensor:
-    x = torch.arange(64, device="cuda", dtype=torch.float32)
+def run(which: str) -> torch.Tensor:
+    """`which`: broken or honest -> (64,) fp32."""
+    x = torch.ones(64, device="cuda")
     y = torch.empty(64, device="cuda")
-    entry(x.data_ptr(), y.data_ptr(), x.numel())
+    getattr(module, which)(x.data_ptr(), y.data_ptr(), 64)
     return y

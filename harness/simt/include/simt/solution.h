@@ -8,6 +8,7 @@
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
+#include <torch/csrc/stable/accelerator.h>
 inline AOTITorchError simt_current_cuda_stream(int32_t, void** stream) {
   *stream = nullptr;
   return AOTI_TORCH_SUCCESS;

@@ -1,0 +1,50 @@
+"""Neighbouring threads read addresses that are 128 bytes apart."""
+
+import torch
+from torch.utils.cpp_extension import load_inline
+
+KIND = "uncoalesced access"
+CPP = r"""
+#include <cstdint>
+#include <pybind11/pybind11.h>
+void broken(std::uintptr_t x, std::uintptr_t y, int n);
+void honest(std::uintptr_t x, std::uintptr_t y, int n);
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("broken", &broken);
+  m.def("honest", &honest);
+}
+"""
+CUDA = r"""
+#include <cstdint>
+#include <cuda_runtime.h>
+
+__global__ void broken_kernel(const float* x, float* y, int n) {
+  y[threadIdx.x] = x[threadIdx.x * 32];  // FAULT
+}
+
+__global__ void honest_kernel(const float* x, float* y, int n) {
+  y[threadIdx.x] = x[threadIdx.x];
+}
+
+void broken(std::uintptr_t x, std::uintptr_t y, int n) {
+  auto* to = reinterpret_cast<float*>(y);
+  broken_kernel<<<1, 32>>>(reinterpret_cast<const float*>(x), to, n);
+  cudaGetLastError();
+}
+
+void honest(std::uintptr_t x, std::uintptr_t y, int n) {
+  auto* to = reinterpret_cast<float*>(y);
+  honest_kernel<<<1, 32>>>(reinterpret_cast<const float*>(x), to, n);
+  cudaGetLastError();
+}
+"""
+
+module = load_inline("fault_uncoalesced", CPP, CUDA, functions=None, no_implicit_headers=True)
+
+
+def run(which: str) -> torch.Tensor:
+    """`which`: broken or honest -> (1024,) fp32."""
+    x = torch.ones(1024, device="cuda")
+    y = torch.empty(1024, device="cuda")
+    getattr(module, which)(x.data_ptr(), y.data_ptr(), 1024)
+    return y
