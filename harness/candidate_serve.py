@@ -40,6 +40,7 @@ class Server:
         self.flags = candidate_watch.snapshot()
         self.handlers: dict[str, Callable[[dict, list[int]], dict]] = {
             "boxes": self._boxes,
+            "unbox": self._unbox,
             "load": self._load,
             "model": self._model,
             "weights": self._weights,
@@ -73,9 +74,7 @@ class Server:
 
     def _boxes(self, message: dict, fds: list[int]) -> dict:
         """Map the mailboxes that the judge made."""
-        for old in (self.inbox, self.outbox):
-            if old is not None:
-                old.close()
+        self._unbox(message, [])
         fds = list(fds)
         made = []
         for told in (message["inbox"], message["outbox"]):
@@ -85,6 +84,14 @@ class Server:
             else:
                 made.append(wire_memory.HostBox(told["nbytes"], fds.pop(0), self.cuda))
         self.inbox, self.outbox = made
+        return {}
+
+    def _unbox(self, message: dict, fds: list[int]) -> dict:
+        """Let go of the mailboxes before the judge frees them."""
+        for box in (self.inbox, self.outbox):
+            if box is not None:
+                box.close()
+        self.inbox = self.outbox = None
         return {}
 
     def _load(self, message: dict, fds: list[int]) -> dict:
@@ -121,6 +128,7 @@ class Server:
 
     def _pick(self, name: str) -> Callable:
         if name == "compile" and name not in self.models:
+            torch._dynamo.reset()  # or its recompile limit would make later cases eager
             self.models[name] = torch.compile(self.models["plain"])
         return self.models[name]
 

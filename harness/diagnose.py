@@ -6,7 +6,7 @@ import os
 import re
 
 from harness import diagnose_causes as causes
-from harness import diagnose_lines
+from harness import diagnose_lines, toolchain_arch
 from harness.build_cache import Entry
 from harness.build_recipe import Request, Source
 from harness.build_resources import demangle
@@ -19,8 +19,13 @@ SHOWN = 3  # errors after the first
 WIDTH = 110  # columns of a quoted line
 
 
-def refuse_early(request: Request, user_file: str | None) -> None:
+def refuse_early(
+    request: Request, user_file: str | None, gpu: tuple[int, int] | None = None
+) -> None:
     """Raise Failed for what no compiler needs to be asked about."""
+    wrong_target = toolchain_arch.mismatch(request.cuda_cflags, gpu)
+    if wrong_target:
+        raise _failed(f"{_shown(user_file) if user_file else request.name}: {wrong_target}")
     if request.python_module and not re.fullmatch(r"[A-Za-z_]\w*", request.name):
         where = _shown(user_file) if user_file else "load_inline"
         raise _failed(

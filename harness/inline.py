@@ -174,12 +174,11 @@ def _deliver(request: Request, verbose: bool) -> Any:
     here = session()
     user_file = _caller()
     try:
-        diagnose.refuse_early(request, user_file)
+        diagnose.refuse_early(request, user_file, here.tools.gpu)
         recipe = build_recipe.plan(request, here.tools)
-        entry = build_cache.lookup(recipe.key)
-        if entry is None and recipe.key in here.foreseen:
-            entry = here.foreseen[recipe.key].result()
-        elif entry is None:
+        early = here.foreseen.pop(recipe.key, None)
+        entry = early.result() if early else build_cache.lookup(recipe.key)
+        if entry is None:
             entry = build_compile.make(recipe, user_file, here.listen)
         here.entries.append(entry)
         if verbose:

@@ -107,7 +107,7 @@ def evaluate(plan: Plan, writer: Writer, before: dict[str, str]) -> None:
     reference = problem.load(plan.reference)
     place = judge_remote.place(plan.device)
     session = Session(plan, reference, place, writer.seed, writer.say)
-    writer.change(environment=environment(plan, place.notes), notes=reference.notes)
+    writer.change(environment=environment(plan), notes=reference.notes)
     try:
         for index, case in enumerate(plan.cases):
             writer.say(f"{case.label} ({index + 1} of {len(plan.cases)})")
@@ -141,6 +141,8 @@ def judge_case(session, case: Case, earlier: tuple[CaseReport, ...]) -> CaseRepo
         check, labels = Trials(session, case).run()
     except Failed as failed:
         return CaseReport(case, failure=_placed(session, case, failed.failure))
+    except Exception as error:
+        return CaseReport(case, failure=_internal(session.plan, error))
     row = CaseReport(case, check=check, labels=labels)
     return judge_timing.add(session, row) if check.ok else row
 
@@ -157,7 +159,7 @@ def _placed(session, case: Case, failure: Failure) -> Failure:
     return dataclasses.replace(failure, stage=failure.stage.split(":")[0])
 
 
-def environment(plan: Plan, notes: tuple[str, ...]) -> Environment:
+def environment(plan: Plan) -> Environment:
     import torch
 
     gpu = torch.cuda.get_device_name(plan.device) if plan.device.startswith("cuda") else ""
@@ -169,7 +171,6 @@ def environment(plan: Plan, notes: tuple[str, ...]) -> Environment:
         torch=torch.__version__,
         cuda=torch.version.cuda or "",
         python=platform.python_version(),
-        notes=notes,
     )
 
 

@@ -46,6 +46,7 @@ class Supply:
         self.session, self.case, self.oracle = session, case, oracle
         self.on_device = True
         self.slow = False
+        self.rolls = True  # until a reference turns out to mind
         self.base: wire.Packed | None = None  # what new samples are made of where drawing is slow
         self._made: dict[int, Sample] = {}
 
@@ -61,7 +62,8 @@ class Supply:
 
     def _make(self, number: int) -> Sample:
         seed = self.session.seed_for(self.case, "timed", number)
-        values = [self._draw(seed) if self.base is None else self._rolled(seed)]
+        rolled = self.rolls and self.base is not None
+        values = [self._rolled(seed) if rolled else self._draw(seed)]
         if self.slow and self.base is None:
             self.base = wire.pack(values, self.session.place.device)
         if self.case.backward:
@@ -92,15 +94,32 @@ class Supply:
         values = wire.unpack(self.base.tree, storages)[0]
         rng = random.Random(seed)
         for tensor in wire.tensors_of(values):
-            if tensor.is_floating_point() and tensor.ndim and len(tensor) > 1:
+            if tensor.is_floating_point() and _has_rows(tensor):
                 tensor.copy_(torch.roll(tensor, rng.randrange(1, len(tensor)), 0))
         return values
+
+    def draw_all(self) -> bool:
+        """From now on draw every sample; False where that is so already.
+
+        Moved rows may be no valid input, as those of a triangular matrix: a wrong result for them
+        says nothing of the solution.
+        """
+        moved = self.rolls and self.base is not None
+        self.rolls = False
+        if moved:
+            self._made.clear()
+        return moved
 
     def _forget(self) -> None:
         """The oldest go first; one that is asked for again is made again."""
         held = self._made
         while len(held) > KEPT or (len(held) > 2 and _bytes(held.values()) > WINDOW_BYTES):
             held.pop(next(iter(held)))
+
+
+def _has_rows(tensor: torch.Tensor) -> bool:
+    """Whether rows can be moved: a vector may be sorted, and repeated memory has no rows."""
+    return tensor.ndim >= 2 and len(tensor) > 1 and 0 not in tensor.stride()
 
 
 def _bytes(samples: Iterable[Sample]) -> int:
@@ -167,6 +186,9 @@ class Contestant:
         self.called = True
         if verify and "why" not in reply:
             problem = self.contest.problem(self.remote, reply, sample)
+            if problem and self.contest.supply.draw_all():
+                self.captured = False
+                return self._ask(how)
             if problem:
                 raise self._failed(Outcome.WRONG, f"{problem} (in a timed call)")
         return reply

@@ -12,17 +12,25 @@ import torch
 from harness import sandbox, wire, wire_memory
 from harness.records import Failed, Failure, Outcome, from_dict
 
+LEAST_BOX = 1 << 20  # bytes
 START_S = 120.0  # importing torch on a busy machine
 
 
-@dataclass(frozen=True)
+@dataclass
 class Place:
-    """Where candidates run: torch device, CUDA runtime of the judge, kind of mailbox."""
+    """Where candidates run: torch device, CUDA runtime of the judge, kind of mailbox.
+
+    `ipc` turns False when the first candidate cannot open what the judge has exported.
+    """
 
     device: torch.device
     cuda: wire_memory.CudaRuntime | None = None
     ipc: bool = False
-    notes: tuple[str, ...] = ()
+    notes: list[str] = field(default_factory=list)
+
+    def without_ipc(self, why: str) -> None:
+        self.ipc = False
+        self.notes.append(f"tensors go through pinned host memory: no CUDA IPC here ({why})")
 
 
 def place(device: str) -> Place:
@@ -32,12 +40,12 @@ def place(device: str) -> Place:
         return Place(where)
     torch.cuda.set_device(where)
     cuda = wire_memory.CudaRuntime()
+    found = Place(where, cuda, True)
     try:
         wire_memory.DeviceBox(1 << 21, cuda, where).close()
     except MemoryError as error:
-        note = f"tensors go through pinned host memory: CUDA IPC is not available ({error})"
-        return Place(where, cuda, False, (note,))
-    return Place(where, cuda, True)
+        found.without_ipc(str(error))
+    return found
 
 
 @dataclass
@@ -80,12 +88,23 @@ class Remote:
 
     def boxes(self, inbox: int, outbox: int) -> None:
         """Make sure that the mailboxes hold at least so many bytes."""
-        large_enough = (
-            self.inbox is not None and self.inbox.nbytes >= inbox and self.outbox.nbytes >= outbox
-        )
-        if large_enough:
+        if self.inbox and self.inbox.nbytes >= inbox and self.outbox.nbytes >= outbox:
             return
+        if self.inbox:  # memory that the other side still maps must not be freed
+            inbox = max(inbox, self.inbox.nbytes)
+            outbox = max(outbox, self.outbox.nbytes)
+            self.request("start", 60, do="unbox")
         self._close_boxes()
+        try:
+            self._share(inbox, outbox)
+        except Failed as failed:
+            if not (self.place.ipc and self.alive):
+                raise
+            self.place.without_ipc(failed.failure.message[:160])
+            self._close_boxes()
+            self._share(inbox, outbox)
+
+    def _share(self, inbox: int, outbox: int) -> None:
         try:
             self.inbox, self.outbox = self._box(inbox), self._box(outbox)
         except (MemoryError, OSError) as error:
@@ -139,7 +158,7 @@ class Remote:
         return self.child.output.text()
 
     def _box(self, nbytes: int):
-        nbytes = wire.aligned(nbytes) + wire.ALIGN
+        nbytes = wire.aligned(max(nbytes, LEAST_BOX))
         if self.place.ipc:
             return wire_memory.DeviceBox(nbytes, self.place.cuda, self.place.device)
         return wire_memory.HostBox(nbytes, None, self.place.cuda)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import traceback
 
 from harness import judge_physics, roofline, timing
 from harness.judge_contest import Contest
@@ -38,6 +39,10 @@ def add(session: Session, row: CaseReport) -> CaseReport:
         return dataclasses.replace(row, speed=speed, labels=(*row.labels, *labels))
     except Failed as failed:
         return _without_speed(session, row, failed.failure)
+    except Exception as error:
+        session.note(f"{row.case.label}: {traceback.format_exc(limit=-3)}")
+        why = f"the judge's timing stopped with {type(error).__name__}: {error}"
+        return dataclasses.replace(row, not_timed=why)
 
 
 def _measure(session: Session, contest: Contest) -> Speed:

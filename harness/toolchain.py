@@ -32,6 +32,7 @@ class Toolchain:
     arch: str
     ninja: str | None
     python_include: str
+    gpu: tuple[int, int] | None = None  # compute capability of the device, None without one
     notes: tuple[str, ...] = ()
 
     @property
@@ -99,6 +100,7 @@ def _find(device: str, _environment: tuple[str | None, ...]) -> Toolchain:
         arch=number,
         ninja=host.find_ninja(),
         python_include=sysconfig.get_path("include"),
+        gpu=arch.capability(device),
         notes=tuple(filter(None, (*_passed_over(found, rejected), compiler.note, arch_note))),
     )
 

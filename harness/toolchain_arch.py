@@ -86,6 +86,25 @@ def flags(arch: str, sources: str, user_flags: tuple[str, ...]) -> tuple[str, ..
     return (f"-gencode=arch=compute_{digits},code={code}",)
 
 
+def mismatch(user_flags: tuple[str, ...], gpu: tuple[int, int] | None) -> str | None:
+    """Why nothing that these nvcc flags compile can run on the GPU; None where something can."""
+    text = " ".join(user_flags)
+    codes = re.findall(r"\b(sm|compute)_(\d+)[af]?", " ".join(re.findall(r"code=(\S+)", text)))
+    # -arch=sm_80 is short for code of sm_80 and PTX of compute_80, which later GPUs can run.
+    codes += [("compute", n) for n in re.findall(r"-arch(?:itecture)?[= ]sm_(\d+)", text)]
+    if gpu is None or not codes:
+        return None
+    for kind, digits in codes:
+        number = f"{digits[:-1]}.{digits[-1]}"
+        if _runs_on(number + ("+PTX" if kind == "compute" else ""), gpu):
+            return None
+    listed = ", ".join(dict.fromkeys(f"{kind}_{digits}" for kind, digits in codes))
+    return (
+        f"extra_cuda_cflags compile for {listed} only and this GPU is {_text(gpu)}: no kernel "
+        "image would be available; leave the -arch and -gencode flags out"
+    )
+
+
 def _entries(listed: str) -> list[str]:
     text = listed.replace(" ", ";")
     for name, numbers in NAMED.items():

@@ -7,6 +7,8 @@ Plan     Forward: a block owns a run of rows, contiguous in both outputs. It cle
          Backward: one thread per entry gathers its column's gradient; only `indices` is kept.
 Traffic  Forward: tokens x (k x (index + prob) + experts x (1 + prob)) bytes: 65536 tokens, top 8,
          32 experts, fp32/int64: 16.8 MB, 4.0 us at 4.23 TB/s; 256 experts: 90.2 MB, 21.3 us.
+Tried    (65536 x 32) tiles of 32 rows 8.1 us, of 64 rows 7.0; 256 threads for 32 rows 9.9; rows of
+         16 in tiles 9.3. Backward: 4 entries a thread 18.9 us of 20.7 at 262144 x 64.
 """
 
 import torch

@@ -8,6 +8,8 @@ Plan     Forward: a lane owns 32 columns of a row, two 16-byte loads of the map;
          per row drops the row's gradients in, and the image goes out in 16-byte stores.
 Traffic  Forward: map, the 32-byte sectors with a chosen entry, lists: 65536 tokens, top 8, 32
          experts, fp32: 16.8 MB, 4.0 us at 4.23 TB/s; 256 experts: 39.8 MB, 9.4 us.
+Tried    rows not staged: 4096 x 8 4.3 us instead of 3.2, 65536 x 30 9.2 instead of 7.7; loops
+         unrolled by the compiler: 20.6 us instead of 18.9 at 256 experts.
 """
 
 import torch
@@ -52,18 +54,18 @@ struct Matrix {
 template <bool kVector>
 __device__ unsigned set_columns(const Matrix<uint8_t>& map, int64_t row, int column, int experts) {
   unsigned bits = 0;
-  if (kVector) {  // experts % 16 == 0; the product moves the low bits of four bytes together
+  if constexpr (kVector) {  // the product moves the low bits of four bytes together
     const uint4* from = reinterpret_cast<const uint4*>(map.data + row * map.row_stride + column);
     const uint4 low = from[0], high = column + 16 < experts ? from[1] : uint4{};
     const unsigned word[] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
     for (int i = 0; i < 8; ++i)
       bits |= ((word[i] & 0x01010101u) * 0x01020408u >> 24 & 15u) << 4 * i;
-    return bits;
-  }
+  } else {
 #pragma unroll
-  for (int i = 0; i < kLaneColumns; ++i) {
-    if (column + i < experts && map(row, column + i)) bits |= 1u << i;
+    for (int i = 0; i < kLaneColumns; ++i) {
+      if (column + i < experts && map(row, column + i)) bits |= 1u << i;
+    }
   }
   return bits;
 }

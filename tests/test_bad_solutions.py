@@ -10,6 +10,8 @@ import multiprocessing
 import os
 import re
 import shutil
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,10 +108,27 @@ def _selected(request, device: str) -> list[Stated]:
 
 
 def _judge_all(chosen, folder: str, workers: int) -> dict:
+    _build(chosen)
+    _build(chosen)
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(workers, mp_context=context) as pool:
         jobs = {one.name: pool.submit(judge, one, folder) for one in chosen}
         return {name: job.result() for name, job in jobs.items()}
+
+
+def _build(chosen: list[Stated]) -> None:
+    """As a run does: what a candidate loads was built before it started."""
+    paths = [FOLDER / f"{one.name}.py" for one in chosen]
+    paths = [str(path) for path in paths if "load_inline" in path.read_text(encoding="utf-8")]
+    if paths and chosen[0].device == "cuda":
+        from harness import build
+
+        built = build.build_all(paths, "cuda:0", lambda event: None)
+        assert not [result for result in built.values() if hasattr(result, "outcome")], built
+    elif paths:
+        for path in paths:
+            command = [sys.executable, "-m", "harness.build_worker", path, "cpu", "cpu", "1"]
+            subprocess.run(command, cwd=FOLDER.parent.parent, capture_output=True, timeout=300)
 
 
 def verdict(report: dict) -> tuple[str, str]:
@@ -134,7 +153,13 @@ def examine(one: Stated, report: dict) -> None:
     if one.text:
         assert one.text in said
     if one.name.endswith("__honest"):
-        assert "replaced" not in said
+        accusing = ["replaced", "ignores the current"]
+        accusing += (
+            ["no kernel of yours", "own kernels take"]
+            if one.name.startswith(("gpu", "cpu"))
+            else []
+        )
+        assert not [words for words in accusing if words in said], said
 
 
 @pytest.mark.parametrize("one", ON_CPU, ids=lambda one: one.name)

@@ -6,6 +6,7 @@ from harness import build_recipe, diagnose, diagnose_causes, diagnose_lines, dia
 from harness import inline_request as request
 from harness.build_cache import Entry
 from harness.build_steps import Done
+from harness.records import Failed
 
 CPP = "int forward(int x);"
 CUDA = "int forward(int x) {\n  return x;\n}\n"
@@ -233,6 +234,14 @@ def test_trial_E9_a_literal_that_is_not_raw():
 )
 def test_well_known_failures(output, part):
     assert part in cause(output, step="cuda.cu")
+
+
+def test_no_kernel_image_for_this_gpu_is_said_before_compiling():
+    made = build_recipe.Request(
+        "op", (), cuda_cflags=("-gencode=arch=compute_80,code=sm_80",), python_module=False
+    )
+    with pytest.raises(Failed, match=r"sm_80 only and this GPU is 9\.0: no kernel image"):
+        diagnose.refuse_early(made, None, (9, 0))
 
 
 def test_symbols_are_demangled():

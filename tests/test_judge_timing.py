@@ -47,8 +47,8 @@ def contest(write):
     """Makes the contest of a solution's text; everything that it starts ends with the test."""
     sessions = []
 
-    def make(solution: str) -> Contest:
-        reference = problem.load(write("reference.py", REFERENCE))
+    def make(solution: str, problem_text: str = REFERENCE) -> Contest:
+        reference = problem.load(write("reference.py", problem_text))
         path = str(write("solution.py", solution))
         plan = Plan("toy", reference.path, path, reference.cases, "cpu", rivals=("eager",))
         session = Session(plan, reference, judge_remote.place("cpu"), seed=5)
@@ -92,6 +92,34 @@ def test_no_contestant_sees_the_same_inputs_twice(contest):
     supply = contest(HONEST).supply
     first, second = supply.take(0).packed.storages[0], supply.take(1).packed.storages[0]
     assert not bool((first == second).all())
+
+
+SORTED = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, matrix):
+        return torch.tril(matrix) @ torch.ones(matrix.shape[1], 1)
+def get_inputs():
+    return [torch.tril(torch.randn(16, 16))]
+def get_init_inputs():
+    return []
+"""
+TRUSTS = """
+import torch
+class ModelNew(torch.nn.Module):
+    def forward(self, matrix):
+        return matrix.sum(1, keepdim=True)
+"""
+
+
+def test_moved_rows_that_are_no_valid_input_are_not_held_against_a_solution(contest):
+    found = contest(TRUSTS, SORTED)
+    supply, solution = found.supply, found.contestants()[0]
+    supply.slow = True
+    for _ in range(4):
+        assert solution.sample_call().call_us > 0
+    assert supply.base is not None
+    assert not supply.rolls
 
 
 def test_a_solution_that_stops_working_once_it_is_timed_is_wrong(contest):

@@ -259,6 +259,23 @@ def test_the_specific_target_only_where_the_source_needs_it(source, flag):
     assert toolchain_arch.flags("9.0", source, ()) == (flag,)
 
 
+@pytest.mark.parametrize(
+    ("flags", "runs"),
+    [
+        (("-O3",), True),
+        (("-arch=sm_80",), True),
+        (("-gencode", "arch=compute_80,code=sm_80"), False),
+        (("-gencode=arch=compute_80,code=[sm_80,compute_80]",), True),
+        (("-gencode=arch=compute_90a,code=sm_90a",), True),
+        (("-gencode=arch=compute_120,code=sm_120",), False),
+        (("-arch=sm_100",), False),
+    ],
+)
+def test_trial_A9_flags_that_leave_this_gpu_without_a_kernel_image(flags, runs):
+    assert (toolchain_arch.mismatch(flags, (9, 0)) is None) is runs
+    assert toolchain_arch.mismatch(flags, None) is None
+
+
 def test_the_users_own_arch_flag_is_left_alone():
     assert toolchain_arch.flags("9.0", "wgmma", ("-arch=sm_90a",)) == ()
 

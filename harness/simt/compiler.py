@@ -89,7 +89,10 @@ def _folder(kind: str, *sources: Path) -> Path:
 
 @contextmanager
 def _locked(path: Path):
-    """One process at a time makes `path`."""
+    """One process at a time makes `path`; what is made needs no lock, and no writable cache."""
+    if path.exists():
+        yield
+        return
     with open(f"{path}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

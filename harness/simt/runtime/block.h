@@ -60,7 +60,7 @@ struct Block {
   int result_and = 1, result_or = 0, result_count = 0;
   unsigned epoch = 0;  // barriers completed
   unsigned grid_generation = 0;
-  bool grid_arrived = false, preempted = false;
+  bool grid_arrived = false;
   Warp warps[32];
   NamedBarrier named[16];
   char* shared = nullptr;   // static, then dynamic arena

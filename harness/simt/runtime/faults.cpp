@@ -88,7 +88,6 @@ static void on_preempt(int, siginfo_t*, void* context) {
   extern bool is_user_code(const void*);
   if (!is_user_code(pc)) return;
   Block& b = *tls_worker->current;
-  b.preempted = true;
   b.spinning.push(tls_self);
   tls_self->state = State::kSpinning;
   tls_self->at = Site{"a loop", "", 0};

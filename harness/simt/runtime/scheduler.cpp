@@ -4,12 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <random>
 
 #include "access.h"
 #include "block.h"
+#include "patience.h"
 
 extern "C" {
 #define SIMT_TLS_DEFINE __thread __attribute__((tls_model("initial-exec")))
@@ -133,7 +133,7 @@ static void reset_block(Block& b, Launch& l, uint64_t linear) {
   b.threads = b.alive = l.threads;
   b.started = 0;
   b.epoch = 0;
-  b.grid_arrived = b.preempted = false;
+  b.grid_arrived = false;
   b.votes_and = 1;
   b.votes_or = b.votes_count = 0;
   b.shared_used = b.shared_bytes = 0;
@@ -235,53 +235,6 @@ static Turn run_block(Worker& w, Block& b) {
   }
   return Turn::kDeadlock;
 }
-
-static unsigned long long total_progress(const Launch& l) {
-  unsigned long long sum = l.done.load();
-  for (Worker* w : l.workers) sum += *w->progress;
-  return sum;
-}
-
-static double now_s() {
-  using namespace std::chrono;
-  return duration<double>(steady_clock::now().time_since_epoch()).count();
-}
-
-static void give_up(Worker& w, Launch& l) {
-  for (Block* b : w.resident)
-    for (Fiber* f : b->live) {
-      if (f->state != State::kSpinning) continue;
-      const bool full = l.resident.load() >= l.max_resident && l.next.load() < l.blocks;
-      std::string why = "waits for a store that never comes";
-      if (full)
-        why += " (only " + std::to_string(l.max_resident) + " of " + std::to_string(l.blocks) +
-               " blocks fit on the device at once, the others cannot start)";
-      w.current = b;
-      stop(l, "spin", why, f, f->at, f->pc);
-      return;
-    }
-  if (!w.resident.empty())
-    stop(l, "deadlock", "blocks wait at a grid barrier that others never reach", nullptr, Site{},
-         nullptr);
-}
-
-struct Patience {  // how long nothing has moved anywhere in the launch
-  unsigned long long progress = 0;
-  double since = 0;
-
-  bool over(Worker& w, Launch& l) {
-    const unsigned long long p = total_progress(l);
-    bool preempted = false, everyone = true;
-    for (Block* b : w.resident) preempted |= b->preempted;
-    for (Worker* o : l.workers) everyone &= o->all_wait.load();
-    if (p != progress || !everyone || since == 0) {
-      progress = p;
-      since = now_s();
-      return false;
-    }
-    return now_s() - since > (preempted ? settings().stuck_s : settings().spin_s);
-  }
-};
 
 static void drop_blocks(Worker& w) {
   for (Block* b : w.resident) {

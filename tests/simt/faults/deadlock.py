@@ -1,9 +1,13 @@
-"""Half a warp waits for the other half, which waits for the whole block."""
+"""Half of a warp waits for the warp, the other half for the block.
+
+finding: deadlock
+line: FAULT, other OTHER
+sanitizer: synccheck
+"""
 
 import torch
 from torch.utils.cpp_extension import load_inline
 
-KIND = "deadlock"
 CPP = r"""
 #include <cstdint>
 #include <pybind11/pybind11.h>
@@ -16,41 +20,69 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 """
 CUDA = r"""
 #include <cstdint>
+#include <stdexcept>
 #include <cuda_runtime.h>
 
+void check_launch() {
+  const cudaError_t error = cudaGetLastError();
+  if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorString(error));
+}
+
 __global__ void broken_kernel(const float* x, float* y, int n) {
-  if (threadIdx.x < 16)
-    __syncwarp();  // FAULT
+  const int t = threadIdx.x;
+  if (t < 16)
+    __syncwarp();  // OTHER
   else
-    __syncthreads();
-  y[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();  // FAULT
+  y[t] = x[t];
 }
 
 __global__ void honest_kernel(const float* x, float* y, int n) {
-  __syncwarp();
+  const int t = threadIdx.x;
+  if (t < 16)
+    __syncwarp(0x0000ffffu);
+  else
+    __syncwarp(0xffff0000u);
   __syncthreads();
-  y[threadIdx.x] = x[threadIdx.x];
+  y[t] = x[t];
 }
 
 void broken(std::uintptr_t x, std::uintptr_t y, int n) {
+  auto* from = reinterpret_cast<const float*>(x);
   auto* to = reinterpret_cast<float*>(y);
-  broken_kernel<<<1, 32>>>(reinterpret_cast<const float*>(x), to, n);
-  cudaGetLastError();
+  broken_kernel<<<1, 32>>>(from, to, n);
+  check_launch();
 }
 
 void honest(std::uintptr_t x, std::uintptr_t y, int n) {
+  auto* from = reinterpret_cast<const float*>(x);
   auto* to = reinterpret_cast<float*>(y);
-  honest_kernel<<<1, 32>>>(reinterpret_cast<const float*>(x), to, n);
-  cudaGetLastError();
+  honest_kernel<<<1, 32>>>(from, to, n);
+  check_launch();
 }
 """
 
-module = load_inline("fault_deadlock", CPP, CUDA, functions=None, no_implicit_headers=True)
+module = load_inline(
+    name="fault_deadlock",
+    cpp_sources=CPP,
+    cuda_sources=CUDA,
+    functions=None,
+    no_implicit_headers=True,
+)
 
 
-def run(which: str) -> torch.Tensor:
-    """`which`: broken or honest -> (64,) fp32."""
-    x = torch.ones(64, device="cuda")
-    y = torch.empty(64, device="cuda")
-    getattr(module, which)(x.data_ptr(), y.data_ptr(), 64)
+def broken() -> torch.Tensor:
+    """Run the broken kernel."""
+    return _run(module.broken)
+
+
+def honest() -> torch.Tensor:
+    """Run its honest twin."""
+    return _run(module.honest)
+
+
+def _run(entry) -> torch.Tensor:
+    x = torch.arange(32, device="cuda", dtype=torch.float32)
+    y = torch.empty(32, device="cuda")
+    entry(x.data_ptr(), y.data_ptr(), x.numel())
     return y

@@ -1,9 +1,13 @@
-"""The halves of one warp wait at different barriers."""
+"""The two halves of a block wait at different barriers.
+
+finding: diverged barrier
+line: FAULT, other OTHER
+sanitizer: synccheck
+"""
 
 import torch
 from torch.utils.cpp_extension import load_inline
 
-KIND = "diverged barrier"
 CPP = r"""
 #include <cstdint>
 #include <pybind11/pybind11.h>
@@ -16,42 +20,71 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 """
 CUDA = r"""
 #include <cstdint>
+#include <stdexcept>
 #include <cuda_runtime.h>
 
+void check_launch() {
+  const cudaError_t error = cudaGetLastError();
+  if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorString(error));
+}
+
 __global__ void broken_kernel(const float* x, float* y, int n) {
-  if (threadIdx.x < 16) {
-    __syncthreads();
-    y[threadIdx.x] = x[threadIdx.x];
+  const int t = threadIdx.x;
+  __shared__ float smem[64];
+  smem[t] = x[t];
+  if (t < 32) {
+    __syncthreads();  // OTHER
+    y[t] = smem[63 - t];
   } else {
-    y[threadIdx.x] = 0;
+    y[t] = 0.0f;
     __syncthreads();  // FAULT
   }
 }
 
 __global__ void honest_kernel(const float* x, float* y, int n) {
-  y[threadIdx.x] = threadIdx.x < 16 ? x[threadIdx.x] : 0;
+  const int t = threadIdx.x;
+  __shared__ float smem[64];
+  smem[t] = x[t];
   __syncthreads();
+  y[t] = t < 32 ? smem[63 - t] : 0.0f;
 }
 
 void broken(std::uintptr_t x, std::uintptr_t y, int n) {
+  auto* from = reinterpret_cast<const float*>(x);
   auto* to = reinterpret_cast<float*>(y);
-  broken_kernel<<<1, 32>>>(reinterpret_cast<const float*>(x), to, n);
-  cudaGetLastError();
+  broken_kernel<<<1, 64>>>(from, to, n);
+  check_launch();
 }
 
 void honest(std::uintptr_t x, std::uintptr_t y, int n) {
+  auto* from = reinterpret_cast<const float*>(x);
   auto* to = reinterpret_cast<float*>(y);
-  honest_kernel<<<1, 32>>>(reinterpret_cast<const float*>(x), to, n);
-  cudaGetLastError();
+  honest_kernel<<<1, 64>>>(from, to, n);
+  check_launch();
 }
 """
 
-module = load_inline("fault_diverged_barrier", CPP, CUDA, functions=None, no_implicit_headers=True)
+module = load_inline(
+    name="fault_diverged_barrier",
+    cpp_sources=CPP,
+    cuda_sources=CUDA,
+    functions=None,
+    no_implicit_headers=True,
+)
 
 
-def run(which: str) -> torch.Tensor:
-    """`which`: broken or honest -> (64,) fp32."""
-    x = torch.ones(64, device="cuda")
+def broken() -> torch.Tensor:
+    """Run the broken kernel."""
+    return _run(module.broken)
+
+
+def honest() -> torch.Tensor:
+    """Run its honest twin."""
+    return _run(module.honest)
+
+
+def _run(entry) -> torch.Tensor:
+    x = torch.arange(64, device="cuda", dtype=torch.float32)
     y = torch.empty(64, device="cuda")
-    getattr(module, which)(x.data_ptr(), y.data_ptr(), 64)
+    entry(x.data_ptr(), y.data_ptr(), x.numel())
     return y

@@ -1,9 +1,13 @@
-"""A float4 is loaded from an address that is no multiple of 16."""
+"""A float4 load from an address four bytes off.
+
+finding: misaligned access
+line: FAULT
+sanitizer: memcheck
+"""
 
 import torch
 from torch.utils.cpp_extension import load_inline
 
-KIND = "misaligned access"
 CPP = r"""
 #include <cstdint>
 #include <pybind11/pybind11.h>
@@ -16,37 +20,62 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 """
 CUDA = r"""
 #include <cstdint>
+#include <stdexcept>
 #include <cuda_runtime.h>
 
+void check_launch() {
+  const cudaError_t error = cudaGetLastError();
+  if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorString(error));
+}
+
 __global__ void broken_kernel(const float* x, float* y, int n) {
-  const float4 v = *reinterpret_cast<const float4*>(x + 1 + 4 * threadIdx.x);  // FAULT
-  y[threadIdx.x] = v.x + v.y + v.z + v.w;
+  const int t = threadIdx.x;
+  const float4 v = *reinterpret_cast<const float4*>(x + 1 + 4 * t);  // FAULT
+  y[t] = v.x + v.y + v.z + v.w;
 }
 
 __global__ void honest_kernel(const float* x, float* y, int n) {
-  const float4 v = *reinterpret_cast<const float4*>(x + 4 * threadIdx.x);
-  y[threadIdx.x] = v.x + v.y + v.z + v.w;
+  const int t = threadIdx.x;
+  const float4 v = *reinterpret_cast<const float4*>(x + 4 + 4 * t);
+  y[t] = v.x + v.y + v.z + v.w;
 }
 
 void broken(std::uintptr_t x, std::uintptr_t y, int n) {
+  auto* from = reinterpret_cast<const float*>(x);
   auto* to = reinterpret_cast<float*>(y);
-  broken_kernel<<<1, 8>>>(reinterpret_cast<const float*>(x), to, n);
-  cudaGetLastError();
+  broken_kernel<<<1, 64>>>(from, to, n);
+  check_launch();
 }
 
 void honest(std::uintptr_t x, std::uintptr_t y, int n) {
+  auto* from = reinterpret_cast<const float*>(x);
   auto* to = reinterpret_cast<float*>(y);
-  honest_kernel<<<1, 8>>>(reinterpret_cast<const float*>(x), to, n);
-  cudaGetLastError();
+  honest_kernel<<<1, 64>>>(from, to, n);
+  check_launch();
 }
 """
 
-module = load_inline("fault_misaligned", CPP, CUDA, functions=None, no_implicit_headers=True)
+module = load_inline(
+    name="fault_misaligned",
+    cpp_sources=CPP,
+    cuda_sources=CUDA,
+    functions=None,
+    no_implicit_headers=True,
+)
 
 
-def run(which: str) -> torch.Tensor:
-    """`which`: broken or honest -> (64,) fp32."""
-    x = torch.ones(64, device="cuda")
+def broken() -> torch.Tensor:
+    """Run the broken kernel."""
+    return _run(module.broken)
+
+
+def honest() -> torch.Tensor:
+    """Run its honest twin."""
+    return _run(module.honest)
+
+
+def _run(entry) -> torch.Tensor:
+    x = torch.arange(264, device="cuda", dtype=torch.float32)
     y = torch.empty(64, device="cuda")
-    getattr(module, which)(x.data_ptr(), y.data_ptr(), 64)
+    entry(x.data_ptr(), y.data_ptr(), x.numel())
     return y

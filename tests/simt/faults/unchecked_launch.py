@@ -1,9 +1,13 @@
-"""Nobody asks whether the launch went well."""
+"""The host function never asks whether its launch was accepted.
+
+finding: unchecked launch
+line: FAULT
+sanitizer: none
+"""
 
 import torch
 from torch.utils.cpp_extension import load_inline
 
-KIND = "unchecked launch"
 CPP = r"""
 #include <cstdint>
 #include <pybind11/pybind11.h>
@@ -16,34 +20,59 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 """
 CUDA = r"""
 #include <cstdint>
+#include <stdexcept>
 #include <cuda_runtime.h>
 
+void check_launch() {
+  const cudaError_t error = cudaGetLastError();
+  if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorString(error));
+}
+
 __global__ void broken_kernel(const float* x, float* y, int n) {
-  y[threadIdx.x] = x[threadIdx.x];
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = x[i];
 }
 
 __global__ void honest_kernel(const float* x, float* y, int n) {
-  y[threadIdx.x] = x[threadIdx.x];
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = x[i];
 }
 
 void broken(std::uintptr_t x, std::uintptr_t y, int n) {
+  auto* from = reinterpret_cast<const float*>(x);
   auto* to = reinterpret_cast<float*>(y);
-  broken_kernel<<<1, 64>>>(reinterpret_cast<const float*>(x), to, n);  // FAULT
+  broken_kernel<<<(n + 255) / 256, 256>>>(from, to, n);  // FAULT
 }
 
 void honest(std::uintptr_t x, std::uintptr_t y, int n) {
+  auto* from = reinterpret_cast<const float*>(x);
   auto* to = reinterpret_cast<float*>(y);
-  honest_kernel<<<1, 64>>>(reinterpret_cast<const float*>(x), to, n);
-  cudaGetLastError();
+  honest_kernel<<<(n + 255) / 256, 256>>>(from, to, n);
+  check_launch();
 }
 """
 
-module = load_inline("fault_unchecked_launch", CPP, CUDA, functions=None, no_implicit_headers=True)
+module = load_inline(
+    name="fault_unchecked_launch",
+    cpp_sources=CPP,
+    cuda_sources=CUDA,
+    functions=None,
+    no_implicit_headers=True,
+)
 
 
-def run(which: str) -> torch.Tensor:
-    """`which`: broken or honest -> (64,) fp32."""
-    x = torch.ones(64, device="cuda")
-    y = torch.empty(64, device="cuda")
-    getattr(module, which)(x.data_ptr(), y.data_ptr(), 64)
+def broken() -> torch.Tensor:
+    """Run the broken kernel."""
+    return _run(module.broken)
+
+
+def honest() -> torch.Tensor:
+    """Run its honest twin."""
+    return _run(module.honest)
+
+
+def _run(entry) -> torch.Tensor:
+    x = torch.arange(1000, device="cuda", dtype=torch.float32)
+    y = torch.empty(1000, device="cuda")
+    entry(x.data_ptr(), y.data_ptr(), x.numel())
     return y

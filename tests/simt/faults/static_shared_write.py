@@ -1,0 +1,85 @@
+"""A block of 96 threads fills a static shared array of 64.
+
+finding: shared write out of bounds
+line: FAULT
+sanitizer: memcheck
+"""
+
+import torch
+from torch.utils.cpp_extension import load_inline
+
+CPP = r"""
+#include <cstdint>
+#include <pybind11/pybind11.h>
+void broken(std::uintptr_t x, std::uintptr_t y, int n);
+void honest(std::uintptr_t x, std::uintptr_t y, int n);
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("broken", &broken);
+  m.def("honest", &honest);
+}
+"""
+CUDA = r"""
+#include <cstdint>
+#include <stdexcept>
+#include <cuda_runtime.h>
+
+void check_launch() {
+  const cudaError_t error = cudaGetLastError();
+  if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorString(error));
+}
+
+__global__ void broken_kernel(const float* x, float* y, int n) {
+  const int t = threadIdx.x;
+  __shared__ float smem[64];
+  smem[t] = x[t];  // FAULT
+  __syncthreads();
+  if (t < 64) y[t] = smem[63 - t];
+}
+
+__global__ void honest_kernel(const float* x, float* y, int n) {
+  const int t = threadIdx.x;
+  __shared__ float smem[64];
+  if (t < 64) smem[t] = x[t];
+  __syncthreads();
+  if (t < 64) y[t] = smem[63 - t];
+}
+
+void broken(std::uintptr_t x, std::uintptr_t y, int n) {
+  auto* from = reinterpret_cast<const float*>(x);
+  auto* to = reinterpret_cast<float*>(y);
+  broken_kernel<<<1, 96>>>(from, to, n);
+  check_launch();
+}
+
+void honest(std::uintptr_t x, std::uintptr_t y, int n) {
+  auto* from = reinterpret_cast<const float*>(x);
+  auto* to = reinterpret_cast<float*>(y);
+  honest_kernel<<<1, 96>>>(from, to, n);
+  check_launch();
+}
+"""
+
+module = load_inline(
+    name="fault_static_shared_write",
+    cpp_sources=CPP,
+    cuda_sources=CUDA,
+    functions=None,
+    no_implicit_headers=True,
+)
+
+
+def broken() -> torch.Tensor:
+    """Run the broken kernel."""
+    return _run(module.broken)
+
+
+def honest() -> torch.Tensor:
+    """Run its honest twin."""
+    return _run(module.honest)
+
+
+def _run(entry) -> torch.Tensor:
+    x = torch.arange(96, device="cuda", dtype=torch.float32)
+    y = torch.empty(64, device="cuda")
+    entry(x.data_ptr(), y.data_ptr(), x.numel())
+    return y
