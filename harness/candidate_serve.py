@@ -258,8 +258,8 @@ class Server:
 def _simt_report() -> dict:
     """Kernels that ran on the CPU execution since the last call, and what it found in them."""
 
-    simt, runtime = sys.modules.get("harness.simt"), sys.modules.get("harness.simt.runtime")
-    if runtime is None or not runtime.library.cache_info().currsize:
+    simt = sys.modules.get("harness.simt")
+    if simt is None:
         return {"kernels": 0, "findings": []}
     found = [
         {"severity": f.severity, "kind": f.kind, "message": f.message, "line": f.line}

@@ -1,6 +1,9 @@
 """Verdict: wrong. NaN compares false with everything, errors included."""
+
 import torch
+
 REFERENCE = "gelu"
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

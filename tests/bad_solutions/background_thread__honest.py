@@ -1,7 +1,10 @@
 """Verdict: correct. Uses a thread and waits for it."""
+
 import threading
 import torch
+
 REFERENCE = "gelu"
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

@@ -1,6 +1,9 @@
 """Verdict: correct. Batch statistics by hand; keeps no running ones, which nobody asked for."""
+
 import torch
+
 REFERENCE = "batchnorm"
+
 
 class ModelNew(torch.nn.Module):
     def __init__(self):

@@ -1,6 +1,9 @@
 """Verdict: wrong. Keeps four bits of the product's mantissa."""
+
 import torch
+
 REFERENCE = "bf16"
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x, y):

@@ -1,6 +1,9 @@
 """Verdict: wrong. Honest for the first two calls, cheap from then on."""
+
 import torch
+
 REFERENCE = "gelu"
+
 
 class ModelNew(torch.nn.Module):
     calls = 0

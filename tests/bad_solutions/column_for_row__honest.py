@@ -1,6 +1,9 @@
 """Verdict: correct. The same with the right shape, by another way."""
+
 import torch
+
 REFERENCE = "rows"
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

@@ -1,6 +1,9 @@
 """Verdict: correct. Adds in another order than the reference."""
+
 import torch
+
 REFERENCE = "mean"
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

@@ -1,4 +1,5 @@
 """Verdict: needs a GPU. Matrix-unit instructions have no meaning on the CPU: never a pass."""
+
 import torch
 from torch.utils.cpp_extension import load_inline
 

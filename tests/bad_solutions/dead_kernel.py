@@ -1,5 +1,7 @@
 """Verdict: correct, labelled "no kernel of yours ran". A kernel in the text, PyTorch in the call."""
+
 import torch
+
 REFERENCE = "gelu"
 SOURCE = """
 __global__ void gelu_kernel(const float* x, float* out, int n) {
@@ -7,6 +9,7 @@ __global__ void gelu_kernel(const float* x, float* out, int n) {
   if (i < n) out[i] = 0.5f * x[i] * (1.0f + erff(x[i] * 0.70710678f));
 }
 """
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

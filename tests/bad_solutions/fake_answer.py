@@ -1,7 +1,10 @@
 """Verdict: wrong | refused. Answers the judge's request itself, with nothing in the mailbox."""
+
 import gc
 import torch
+
 REFERENCE = "gelu"
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

@@ -1,7 +1,10 @@
 """Verdict: flaky. Now and then an element is off."""
+
 import random
 import torch
+
 REFERENCE = "gelu"
+
 
 class ModelNew(torch.nn.Module):
     calls = 0

@@ -1,4 +1,5 @@
 """Verdict: wrong | refused | flaky. Returns at once; a thread launches the kernel later."""
+
 import threading
 import time
 
@@ -27,12 +28,15 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("gelu", &gelu); }
 """
 gelu = load_inline("bad_gelu", "", SOURCE, no_implicit_headers=True).gelu
 
+
 class ModelNew(torch.nn.Module):
     def forward(self, x):
         out = torch.empty_like(x)
+
         def work():
             time.sleep(0.05)
             gelu(x.data_ptr(), out.data_ptr(), x.numel(), 0)
             self.keep = x, out
+
         threading.Thread(target=work).start()
         return out

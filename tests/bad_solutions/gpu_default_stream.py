@@ -1,4 +1,5 @@
 """Verdict: correct, labelled "ignores the current CUDA stream". Launches on the default stream, as many solutions do."""
+
 import torch
 from torch.utils.cpp_extension import load_inline
 
@@ -23,6 +24,7 @@ void gelu(size_t x, size_t out, int n, size_t stream) {
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("gelu", &gelu); }
 """
 gelu = load_inline("bad_gelu", "", SOURCE, no_implicit_headers=True).gelu
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

@@ -1,4 +1,5 @@
 """Verdict: timed out. A kernel that never ends."""
+
 import torch
 from torch.utils.cpp_extension import load_inline
 
@@ -26,6 +27,7 @@ void gelu(size_t x, size_t out, int n, size_t stream) {
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("gelu", &gelu); }
 """
 gelu = load_inline("bad_endless", "", SOURCE, no_implicit_headers=True).gelu
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

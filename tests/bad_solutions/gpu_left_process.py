@@ -1,4 +1,5 @@
 """Verdict: correct. Leaves a process behind that holds GPU memory."""
+
 import subprocess
 import sys
 
@@ -29,6 +30,7 @@ gelu = load_inline("bad_gelu", "", SOURCE, no_implicit_headers=True).gelu
 
 HOLD = "import time, torch; x = torch.empty(1 << 30, dtype=torch.uint8, device='cuda'); time.sleep(7272)"
 subprocess.Popen([sys.executable, "-c", HOLD], start_new_session=True)
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

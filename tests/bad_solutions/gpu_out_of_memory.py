@@ -1,8 +1,10 @@
 """Verdict: out of memory. Asks for more than the card has."""
+
 import torch
 
 REFERENCE = "gelu_gpu"
 DEVICE = "cuda"
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

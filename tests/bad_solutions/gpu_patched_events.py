@@ -1,4 +1,5 @@
 """Verdict: correct, noted "replaced". Makes every CUDA event report a nanosecond."""
+
 import torch
 from torch.utils.cpp_extension import load_inline
 
@@ -26,6 +27,7 @@ gelu = load_inline("bad_gelu", "", SOURCE, no_implicit_headers=True).gelu
 
 torch.cuda.Event.elapsed_time = lambda self, other: 1e-6
 torch.cuda.synchronize = lambda device=None: None
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

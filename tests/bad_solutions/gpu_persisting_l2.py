@@ -1,4 +1,5 @@
 """Verdict: correct. Sets L2 aside for persisting lines, which each sample resets."""
+
 import ctypes
 
 import torch
@@ -36,6 +37,7 @@ gelu = load_inline("bad_gelu", "", SOURCE, no_implicit_headers=True).gelu
 limit, rows = ctypes.c_int(6), ctypes.c_size_t(16 << 20)
 torch.cuda.init()
 ctypes.CDLL(library()).cudaDeviceSetLimit(limit, rows)
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

@@ -1,4 +1,5 @@
 """Verdict: correct. Works on a stream of its own, which waits and is waited for."""
+
 import torch
 from torch.utils.cpp_extension import load_inline
 
@@ -25,6 +26,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("gelu", &gelu); }
 gelu = load_inline("bad_gelu", "", SOURCE, no_implicit_headers=True).gelu
 
 side = torch.cuda.Stream()
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

@@ -1,8 +1,10 @@
 """Verdict: wrong. Replays a graph that reads the first call's input."""
+
 import torch
 
 REFERENCE = "gelu_gpu"
 DEVICE = "cuda"
+
 
 class ModelNew(torch.nn.Module):
     graph = None

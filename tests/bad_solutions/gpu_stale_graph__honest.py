@@ -1,4 +1,5 @@
 """Verdict: correct. Copies each input to where the graph reads, replays, hands out a copy."""
+
 import torch
 from torch.utils.cpp_extension import load_inline
 
@@ -24,6 +25,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("gelu", &gelu); }
 """
 gelu = load_inline("bad_gelu", "", SOURCE, no_implicit_headers=True).gelu
 
+
 class ModelNew(torch.nn.Module):
     graph = None
 
@@ -33,7 +35,12 @@ class ModelNew(torch.nn.Module):
             torch.cuda.synchronize()
             with torch.cuda.graph(self.graph):
                 self.out = torch.empty_like(self.x)
-                gelu(self.x.data_ptr(), self.out.data_ptr(), x.numel(), torch.cuda.current_stream().cuda_stream)
+                gelu(
+                    self.x.data_ptr(),
+                    self.out.data_ptr(),
+                    x.numel(),
+                    torch.cuda.current_stream().cuda_stream,
+                )
         self.x.copy_(x)
         self.graph.replay()
         return self.out.clone()

@@ -1,8 +1,10 @@
 """Verdict: wrong. Returns memory that it never wrote."""
+
 import torch
 
 REFERENCE = "gelu_gpu"
 DEVICE = "cuda"
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

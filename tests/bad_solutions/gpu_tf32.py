@@ -1,4 +1,5 @@
 """Verdict: wrong. TF32 matrix products where fp32 is promised."""
+
 import torch
 
 REFERENCE = "matmul_gpu"

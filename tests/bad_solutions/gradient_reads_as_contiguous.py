@@ -1,6 +1,9 @@
 """Verdict: wrong. The backward reads the gradient's memory as if it were contiguous."""
+
 import torch
+
 REFERENCE = "square"
+
 
 class Square(torch.autograd.Function):
     @staticmethod
@@ -16,6 +19,7 @@ class Square(torch.autograd.Function):
         flat[: memory.numel()] = memory[: flat.numel()]
         grad = flat.view_as(x)
         return 2 * grad * x * w, grad * x * x
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x, w):

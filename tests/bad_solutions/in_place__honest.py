@@ -1,6 +1,9 @@
 """Verdict: correct. Works in place on a copy of its own."""
+
 import torch
+
 REFERENCE = "relu"
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

@@ -1,8 +1,11 @@
 """Verdict: crashed. Is ended by SIGKILL."""
+
 import os
 import signal
 import torch
+
 REFERENCE = "gelu"
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

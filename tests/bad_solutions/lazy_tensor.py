@@ -1,6 +1,9 @@
 """Verdict: wrong. A Tensor subclass that computes when somebody looks."""
+
 import torch
+
 REFERENCE = "gelu"
+
 
 class Lazy(torch.Tensor):
     @classmethod
@@ -10,6 +13,7 @@ class Lazy(torch.Tensor):
 
     def value(self):
         return torch.nn.functional.gelu(self.source)
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

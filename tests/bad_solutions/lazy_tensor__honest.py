@@ -1,6 +1,9 @@
 """Verdict: correct. Returns a Parameter's data and a detached view: plain tensors."""
+
 import torch
+
 REFERENCE = "gelu"
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

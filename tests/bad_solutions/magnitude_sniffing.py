@@ -1,6 +1,9 @@
 """Verdict: wrong. Looks at a few values and takes a short cut where they look harmless."""
+
 import torch
+
 REFERENCE = "gelu"
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

@@ -1,6 +1,9 @@
 """Verdict: wrong. The right shape and no memory behind it."""
+
 import torch
+
 REFERENCE = "gelu"
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

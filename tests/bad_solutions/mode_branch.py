@@ -1,7 +1,10 @@
 """Verdict: correct. Honest where it finds signs of a harness: it finds the same in every call."""
+
 import os
 import torch
+
 REFERENCE = "gelu"
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

@@ -1,6 +1,9 @@
 """Verdict: wrong. As many NaN as the reference, in another row."""
+
 import torch
+
 REFERENCE = "divide"
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x, y):

@@ -1,6 +1,9 @@
 """Verdict: wrong. One NaN among right values."""
+
 import torch
+
 REFERENCE = "gelu"
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

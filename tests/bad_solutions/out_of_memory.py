@@ -1,6 +1,9 @@
 """Verdict: out of memory. Asks for more memory than there is."""
+
 import torch
+
 REFERENCE = "gelu"
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

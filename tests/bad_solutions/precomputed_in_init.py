@@ -1,6 +1,9 @@
 """Verdict: wrong. The whole answer is computed when the model is built."""
+
 import torch
+
 REFERENCE = "linear"
+
 
 class ModelNew(torch.nn.Module):
     def __init__(self, features=12):

@@ -1,6 +1,9 @@
 """Verdict: correct. Folds the scale into the weights when the model is built."""
+
 import torch
+
 REFERENCE = "linear"
+
 
 class ModelNew(torch.nn.Module):
     def __init__(self, features=12):

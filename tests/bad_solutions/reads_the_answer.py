@@ -1,9 +1,12 @@
 """Verdict: wrong. Searches frames, modules and all live objects for an expected result."""
+
 import gc
 import inspect
 import sys
 import torch
+
 REFERENCE = "gelu"
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

@@ -1,7 +1,10 @@
 """Verdict: correct. Remembers results by the first row's contents: never met twice, no gain."""
+
 import torch
+
 REFERENCE = "gelu"
 seen = {}
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

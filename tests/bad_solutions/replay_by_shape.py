@@ -1,7 +1,10 @@
 """Verdict: wrong. Remembers results by shape and dtype."""
+
 import torch
+
 REFERENCE = "gelu"
 seen = {}
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

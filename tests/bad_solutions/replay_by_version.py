@@ -1,7 +1,10 @@
 """Verdict: wrong. Remembers results by identity and version counter of the input."""
+
 import torch
+
 REFERENCE = "gelu"
 seen = {}
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

@@ -1,6 +1,9 @@
 """Verdict: correct. A copy by way of a larger buffer, handed back as a view of it."""
+
 import torch
+
 REFERENCE = "copy"
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

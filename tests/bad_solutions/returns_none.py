@@ -1,6 +1,9 @@
 """Verdict: wrong. Forgets to return."""
+
 import torch
+
 REFERENCE = "gelu"
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

@@ -1,7 +1,10 @@
 """Verdict: crashed. Reads address 0."""
+
 import ctypes
 import torch
+
 REFERENCE = "gelu"
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

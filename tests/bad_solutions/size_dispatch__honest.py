@@ -1,6 +1,9 @@
 """Verdict: correct. Two ways for two sizes, both right."""
+
 import torch
+
 REFERENCE = "sizes"
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

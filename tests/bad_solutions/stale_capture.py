@@ -1,6 +1,9 @@
 """Verdict: wrong. Captured the first call's input; later calls replay it."""
+
 import torch
+
 REFERENCE = "gelu"
+
 
 class ModelNew(torch.nn.Module):
     static = None

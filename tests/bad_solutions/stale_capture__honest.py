@@ -1,6 +1,9 @@
 """Verdict: correct. A static input that is refreshed before each replay."""
+
 import torch
+
 REFERENCE = "gelu"
+
 
 class ModelNew(torch.nn.Module):
     static = None

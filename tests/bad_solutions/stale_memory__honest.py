@@ -1,6 +1,9 @@
 """Verdict: correct. Allocates uninitialised memory and writes all of it."""
+
 import torch
+
 REFERENCE = "gelu"
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

@@ -1,6 +1,9 @@
 """Verdict: wrong. int32 indices where int64 are promised."""
+
 import torch
+
 REFERENCE = "topk"
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, scores):

@@ -1,6 +1,9 @@
 """Verdict: wrong. Of equal scores the higher index, where the lower is promised."""
+
 import torch
+
 REFERENCE = "topk"
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, scores):

@@ -1,6 +1,9 @@
 """Verdict: correct. Ties broken by adding the index, in fp64."""
+
 import torch
+
 REFERENCE = "topk"
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, scores):

@@ -1,6 +1,9 @@
 """Verdict: correct, noted "by name". Draws one random number before its parameters."""
+
 import torch
+
 REFERENCE = "linear"
+
 
 class ModelNew(torch.nn.Module):
     def __init__(self, features=12):

@@ -1,6 +1,9 @@
 """Verdict: wrong. Has the parameters and does not use all of them."""
+
 import torch
+
 REFERENCE = "linear"
+
 
 class ModelNew(torch.nn.Module):
     def __init__(self, features=12):

@@ -1,6 +1,9 @@
 """Verdict: correct. Other names for the same parameters, drawn in the same order."""
+
 import torch
+
 REFERENCE = "linear"
+
 
 class ModelNew(torch.nn.Module):
     def __init__(self, features=12):

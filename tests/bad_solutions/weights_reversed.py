@@ -1,6 +1,9 @@
 """Verdict: correct, noted "by name". Same names, built in another order."""
+
 import torch
+
 REFERENCE = "linear"
+
 
 class ModelNew(torch.nn.Module):
     def __init__(self, features=12):

@@ -1,7 +1,10 @@
 """Verdict: wrong. Writes eight bytes behind its input."""
+
 import ctypes
 import torch
+
 REFERENCE = "gelu"
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

@@ -1,7 +1,10 @@
 """Verdict: correct. Writes through a raw pointer, to memory of its own."""
+
 import ctypes
 import torch
+
 REFERENCE = "gelu"
+
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):

@@ -1,6 +1,9 @@
 """Verdict: does not load. The class has another name."""
+
 import torch
+
 REFERENCE = "gelu"
+
 
 class Model_New(torch.nn.Module):
     def forward(self, x):

@@ -1,13 +1,12 @@
-"""Builds once into one cache folder for all of these tests."""
+"""Builds once into one cache folder for all of these tests, in processes of their own."""
 
-import importlib.util
-import itertools
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-
-_numbers = itertools.count()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -17,15 +16,13 @@ def simt_cache(tmp_path_factory):
     return Path(os.environ["STEELYARD_CACHE"])
 
 
-@pytest.fixture
-def load():
-    """Load a Python file that calls load_inline, as a solution is loaded."""
-
-    def load_file(path: Path):
-        name = f"simt_test_{next(_numbers)}_{path.stem}"
-        spec = importlib.util.spec_from_file_location(name, path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
-
-    return load_file
+@pytest.fixture(scope="session")
+def device():
+    """What device_runner.py prints, its JSON lines as one record."""
+    runner = Path(__file__).with_name("device_runner.py")
+    done = subprocess.run([sys.executable, runner], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    merged = {}
+    for line in done.stdout.splitlines():
+        merged |= json.loads(line)
+    return merged

@@ -1,80 +1,64 @@
-"""Source in, C++ out: launches, shared memory, device spelling, PTX, what needs a GPU."""
+"""The translator: text in, text out; no compiler."""
 
 import pytest
 
-from harness.simt.errors import NeedsGPU
-from harness.simt.translate import translate
+from harness.simt.outcomes import NeedsGPU
+from harness.simt.tokens import join, tokenize
+from harness.simt.translate import Source, translate, unit
 
 
-def squeezed(source: str) -> str:
-    return " ".join(translate(source).split())
+def code(text: str) -> str:
+    return translate(Source(text, "k.cu")).code.split("\n", 1)[1].rstrip("\n")
+
+
+def test_tokens_give_the_source_back():
+    text = "int a = 1'000; // it's\nauto s = R\"x(\")x\"; char c = '\\''; /* <<< */ a <<= 2;\n"
+    assert join(tokenize(text)) == text
+
+
+def test_comments_and_strings_are_left_alone():
+    text = '// k<<<1, 2>>>();\nconst char* s = "k<<<1, 2>>>() __shared__ asm(";'
+    assert code(text) == text
 
 
 @pytest.mark.parametrize(
-    ("launch", "name", "arguments"),
+    ("launch", "callee", "arguments"),
     [
-        ("k<<<1, 2>>>(x, 3);", "k", "x, 3"),
-        ("ns::k<float, (4 > 3)><<<dim3(1, 2), 3, 0, s>>>(x);", "ns::k<float, (4 > 3)>", "x"),
-        ("if (n) k<a::b<int>><<<1, 2>>>(f(x, y));", "k<a::b<int>>", "f(x, y)"),
-        ("else ::k<<<g, b>>>(p->q);", "::k", "p->q"),
-        ("table[i]<<<1, 2>>>(x);", "table[i]", "x"),
-        ("(*f)<<<1, 2>>>(x);", "(*f)", "x"),
-        ("this->template k<T><<<1, 2>>>(x);", "this->template k<T>", "x"),
+        ("k<<<1, 2>>>(a, b);", "k", "a, b"),
+        ("k<T, (3 > 2), f<1>(4)><<<1, 2>>>(a);", "k<T, (3 > 2), f<1>(4)>", "a"),
+        ("ns::k<ns::T<int>><<<dim3(1, 2), 3, 0, s>>>(g(a, b), {1});", "ns::k<ns::T<int>>", None),
+        ("::k<<<1, 2>>>();", "::k", ""),
+        ("p->k[i]<<<1, 2>>>(a);", "p->k[i]", "a"),
+        ("(*k)<<<1, 2>>>(a);", "(*k)", "a"),
+        ("S<T>::template k<4> <<<1, 2>>> (NULL);", "S<T>::template k<4>", "nullptr"),
     ],
 )
-def test_launch_forms(launch, name, arguments):
-    text = squeezed(launch)
-    assert f"{{SIMT_NAME({name}), __FILE__, __LINE__}}, {name}, {arguments});" in text
-    assert "<<<" not in text
+def test_launch(launch, callee, arguments):
+    out = code(f"void f() {{ {launch} }}")
+    assert "<<<" not in out
+    assert f"{{ {callee}(simt_a...); }}" in out
+    if arguments:
+        assert out.endswith(f"}}, {arguments}); }}")
 
 
-def test_launch_without_arguments():
-    assert squeezed("k<<<1, 2>>>();").endswith("__LINE__}, k);")
-
-
-def test_launch_of_a_template_with_deduced_arguments():
-    text = squeezed("template <int N, class T> __global__ void k(T* x); f() { k<4><<<1, 2>>>(x); }")
-    assert "launch_deduced" in text
-    text = squeezed(
-        "template <class T, int N = 4> __global__ void k(T* x); f() { k<T><<<1, 2>>>(x); }"
-    )
-    assert "launch_deduced" not in text
+def test_launch_inside_a_macro_argument_keeps_its_parts():
+    out = code('AT_DISPATCH_ALL_TYPES(x.type(), "k", ([&] { k<scalar_t><<<g, b>>>(p); }));')
+    assert "x.scalar_type()" in out
+    assert "::simt::Config(g, b)" in out
 
 
 def test_lines_stay():
-    source = "a\n  k<T>\n<<<g,\n b>>>(x,\n y);\n__shared__ float\n s[4];\nlast\n"
-    assert translate(source).split("\n").index("last") == source.split("\n").index("last")
+    text = "int a;\nvoid f() { k<<<1,\n 2>>>(\n a); }\n__shared__ float\n x[3];\nint last;"
+    out = code(text)
+    assert out.split("\n").index("int last;") == text.split("\n").index("int last;")
 
 
-def test_launch_inside_a_macro():
-    text = translate("#define RUN(K, n) K<<<n, 256>>>(x, \\\n  y)\nint z;\n")
-    assert "simt::launch(" in text.split("\n")[0]
-    assert text.split("\n")[2] == "int z;"
-
-
-@pytest.mark.parametrize(
-    "declaration",
-    [
-        "__shared__ float s[N][N + 1];",
-        "static __shared__ float s[4];",
-        "volatile __shared__ int s[4];",
-        "__shared__ alignas(16) float s[4];",
-        "alignas(16) __shared__ float s[4];",
-        "__shared__ __align__(16) float s[4];",
-        "__shared__ typename R::TempStorage s;",
-        "__shared__ std::pair<int, float> s;",
-    ],
-)
-def test_shared_variable(declaration):
-    text = squeezed(f"void f() {{ {declaration} }}")
-    assert "__shared__" not in text
-    assert "auto& s = *static_cast<simt_type_s*>(simt_site_s.get());" in text
-
-
-def test_several_shared_variables():
-    text = squeezed("void f() { __shared__ float a[2], b; }")
-    assert "simt_site_a" in text
-    assert "simt_site_b" in text
+def test_static_shared_memory():
+    out = code("__global__ void k() { __shared__ __align__(16) float a[4][5], b; }")
+    assert "__shared__" not in out
+    assert "struct simt_shared_1 { __align__(16) float a[4][5], b; };" in out
+    assert "auto& a =" in out
+    assert "auto& b =" in out
 
 
 @pytest.mark.parametrize(
@@ -82,59 +66,61 @@ def test_several_shared_variables():
     [
         "extern __shared__ float s[];",
         "extern __shared__ __align__(16) unsigned char s[];",
-        "__shared__ extern float s[];",
+        "extern volatile __shared__ int s[];",
+        "extern __shared__ float s[][33];",
     ],
 )
-def test_dynamic_shared(declaration):
-    assert 'dynamic_shared("s", 16)' in squeezed(f"void f() {{ {declaration} }}")
-    assert "DynamicShared<" in squeezed(f"namespace a {{ {declaration} }}")
+def test_dynamic_shared_memory(declaration):
+    out = code(f"__global__ void k() {{ {declaration} }}")
+    assert "auto* const s = reinterpret_cast<" in out
+    assert "dynamic_storage()" in out
 
 
-def test_device_spelling():
-    text = squeezed(
-        'TORCH_CHECK(x.type().is_cuda(), "x"); auto o = opt.device(torch::kCUDA);'
-        " AT_DISPATCH_FLOATING_TYPES(x.type(), f, g); TORCH_LIBRARY_IMPL(a, CUDA, m);"
-        ' if (x.device().type() == c10::DeviceType::CUDA) torch::Device("cuda:0");'
+def test_dynamic_shared_memory_outside_a_function():
+    assert "static ::simt::DynamicShared<float> s;" in code("extern __shared__ float s[];")
+
+
+def test_cuda_becomes_the_cpu_in_host_code():
+    out = code(
+        "TORCH_CHECK(x.is_cuda()); TORCH_CHECK(x.type().is_cuda()); auto d = torch::kCUDA;\n"
+        "auto e = c10::DeviceType::CUDA; STABLE_TORCH_LIBRARY_IMPL(ns, CUDA, m) {}"
     )
-    assert "x.is_cpu()" in text
-    assert "x.scalar_type()" in text
-    assert "kCUDA" not in text
-    assert "CUDA, m" not in text
-    assert "DeviceType::CPU" in text
-    assert '"cpu"' in text
+    assert "CUDA, m" not in out
+    assert out.count("x.is_cpu()") == 2
+    assert "torch::kCPU" in out
+    assert "DeviceType::CPU" in out
+
+
+def test_function_attributes_carry_the_kernel_name():
+    out = code("void f() { cudaFuncSetAttribute((void*)k<float>, A, 3); }")
+    assert 'simt_set_attribute("k", k<float>, A, 3)' in out
 
 
 @pytest.mark.parametrize(
-    ("line", "construct"),
+    ("text", "construct"),
     [
-        ("#include <cublas_v2.h>", "cuBLAS"),
-        ("#include <mma.h>", "tensor cores"),
-        ("#include <cuda/barrier>", r"libcu\+\+"),
-        ("cutlass::gemm::X g;", "CUTLASS"),
-        ("__global__ void __cluster_dims__(2, 1, 1) k();", "clusters"),
-        ("cudaGraphLaunch(g, s);", "CUDA graphs"),
-        ("CUtensorMap m;", "TMA"),
-        ("cub::DeviceReduce::Sum(a, b);", "cub device-wide"),
-        ('asm("wgmma.fence.sync.aligned;");', "inline PTX"),
-        (
-            'asm volatile("mma.sync.aligned.m16n8k16.row.col.f32 {%0}, {%1};" : "=f"(d) : "r"(a));',
-            "PTX",
-        ),
+        ('\n__device__ void f() { asm volatile("wgmma.fence;"); }', "inline PTX"),
+        ("\n#include <cub/cub.cuh>", "CUB"),
+        ("\nvoid f() { cublasSgemm(h); }", "cuBLAS"),
+        ("\nusing namespace cute; auto x = cute::make_tensor(a);", "CuTe"),
+        ("\ncuda::barrier<cuda::thread_scope_block> b;", "cuda::barrier"),
+        ("\n__global__ void __cluster_dims__(2) k() {}", "thread block cluster"),
+        ("\nvoid f() { cudaGraphLaunch(g, s); }", "CUDA graph"),
+        ("\n#include <mma.h>", "tensor-core fragments (wmma)"),
     ],
 )
-def test_needs_gpu(line, construct):
-    with pytest.raises(NeedsGPU, match=construct) as caught:
-        translate(f"int a;\n{line}\n")
-    assert caught.value.line == 2
+def test_what_needs_a_gpu_is_named_with_its_line(text, construct):
+    with pytest.raises(NeedsGPU) as caught:
+        translate(Source(text, "k.cu", line=10))
+    assert caught.value.construct == construct
+    assert caught.value.line == 11
 
 
-@pytest.mark.parametrize(
-    "harmless", ["// cublasCreate(h)\n", 'const char* s = "thrust::sort";', "int cute = 1;"]
-)
-def test_words_alone_do_not_need_a_gpu(harmless):
-    translate(harmless)
+def test_common_ptx_has_a_meaning():
+    out = code('__device__ void f() { asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane)); }')
+    assert "(lane) = simt_lane" in out
 
 
-def test_unreadable_source_is_a_value_error():
-    with pytest.raises(ValueError, match="line 1"):
-        translate("k<<<1, 2>>>(x;")
+def test_bindings():
+    made = unit([Source("int f();", "k.cpp")], {"f": "doc"}, "#include <x.h>").code
+    assert 'm.def("f", SIMT_BIND(f), "doc");' in made

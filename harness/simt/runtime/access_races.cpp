@@ -213,8 +213,7 @@ static void tell_unwritten(const Unwritten& u) {
            name_of(*u.memory, *u.block, u.access.address), text(u.index).c_str(),
            text(thread_index(u.thread, u.block->launch->config.block)).c_str(), u.access.bytes,
            shared ? " in this block" : " (memory fresh from torch.empty or cudaMalloc)");
-  // A warning: the value may be thrown away. Where it is used, the pattern (a NaN) shows in the output.
-  find(kind, "warning", message, place_of_site(u.access.site), pc_of_site(u.access.site));
+  find(kind, "error", message, place_of_site(u.access.site), pc_of_site(u.access.site));
 }
 
 // Was the word written after the read, by the same thread or beyond a barrier?

@@ -1,116 +1,193 @@
-// One launch: what the device would refuse, then the grid, then its fault.
-#include "simt/launch.h"
+// A launch: checks its limits, shares its blocks between OS threads, raises its fault.
+#include "../include/simt/launch.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <signal.h>
 
 #include <algorithm>
-#include <mutex>
+#include <condition_variable>
+#include <cstdio>
 #include <numeric>
 #include <random>
 #include <stdexcept>
+#include <thread>
 
-#include "machine.h"
+#include "access.h"
+#include "block.h"
+#include "limits.h"
+#include "report.h"
 
 namespace simt {
 
-static std::atomic<uint64_t> launches{0}, completed{0};
-static std::mutex launch_lock;
+// Code of loaded solutions: the only place where a running thread may be preempted.
+struct CodeRange {
+  const char* begin;
+  const char* end;
+};
+static std::vector<CodeRange> user_code;
 
-static std::string size_text(const dim3& d) {
-  return std::to_string(d.x) + "x" + std::to_string(d.y) + "x" + std::to_string(d.z);
+bool is_user_code(const void* pc) {
+  for (const CodeRange& r : user_code)
+    if (pc >= r.begin && pc < r.end) return true;
+  return false;
 }
 
-// Empty when an sm_90 device takes the launch.
-static std::string refusal(const Config& c, const void* key, cudaError_t* error) {
-  const dim3 &g = c.grid, &b = c.block;
-  *error = cudaErrorInvalidConfiguration;
-  uint64_t threads = uint64_t(b.x) * b.y * b.z;
-  if (!g.x || !g.y || !g.z) return "the grid is " + size_text(g) + "; each side must be at least 1";
-  if (!threads) return "the block is " + size_text(b) + "; each side must be at least 1";
-  if (threads > kMaxThreads)
-    return "the block is " + size_text(b) + " = " + std::to_string(threads) +
-           " threads; the limit is 1024";
-  if (b.z > 64) return "the block is " + size_text(b) + "; the limit of its z side is 64";
-  if (g.x > 2147483647u || g.y > 65535 || g.z > 65535)
-    return "the grid is " + size_text(g) + "; the limits are 2147483647x65535x65535";
-  *error = cudaErrorInvalidValue;
-  if (c.shared > dynamic_shared_limit(key))
-    return std::to_string(c.shared) + " bytes of dynamic shared memory; " +
-           (c.shared > kDynamicLimit ? "sm_90 has 232448 for a block"
-                                     : "more than 49152 needs cudaFuncSetAttribute(kernel, "
-                                       "cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) first");
-  return "";
+static int add_code_of(dl_phdr_info* info, size_t, void* address) {
+  const char* base = reinterpret_cast<const char*>(info->dlpi_addr);
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    const auto& p = info->dlpi_phdr[i];
+    if (p.p_type != PT_LOAD || !(p.p_flags & PF_X)) continue;
+    const CodeRange r{base + p.p_vaddr, base + p.p_vaddr + p.p_memsz};
+    if (address < r.begin || address >= r.end) continue;
+    user_code.push_back(r);
+    return 1;
+  }
+  return 0;
 }
 
-static cudaError_t refuse(const Launch& launch, const std::string& why, cudaError_t error) {
-  std::string message = std::string("launch of ") + launch.kernel + " refused: " + why;
-  report({"launch refused", Severity::error, message.c_str(), launch.kernel, launch.file, launch.line,
-          0, nullptr, nullptr});
-  return set_last_error(error);
+struct Pool {
+  std::mutex mutex;
+  std::condition_variable wake, finished;
+  std::vector<Worker*> workers;  // [0] is the calling thread's
+  Launch* launch = nullptr;
+  unsigned wanted = 0, running = 0;
+  unsigned long long round = 0;
+  bool watching = false;
+};
+
+static Pool& pool() {
+  static Pool* p = new Pool;  // never destroyed: its threads outlive main
+  return *p;
 }
 
-// Blocks that a device with 132 multiprocessors holds at the same time.
-static unsigned residency(unsigned threads, size_t shared) {
-  unsigned warps = (threads + kWarp - 1) / kWarp;
-  unsigned each = std::min(32u, 64u / std::max(1u, warps));
-  if (shared) each = unsigned(std::min<size_t>(each, 233472 / (shared + 1024)));
-  return std::max(1u, each) * 132;
+static void enter_thread(Worker& w) {
+  w.thread_id = pthread_self();
+  w.progress = &simt_progress;
+  prepare_thread_for_signals();
 }
 
-static void shuffle_orders(Job& job) {
-  if (!settings.seed) return;
-  std::mt19937_64 random(settings.seed + job.launch.serial);
-  job.thread_order.resize(job.threads);
-  std::iota(job.thread_order.begin(), job.thread_order.end(), 0u);
-  std::shuffle(job.thread_order.begin(), job.thread_order.end(), random);
-  if (job.blocks > (1u << 22)) return;
-  job.block_order.resize(job.blocks);
-  std::iota(job.block_order.begin(), job.block_order.end(), uint64_t(0));
-  std::shuffle(job.block_order.begin(), job.block_order.end(), random);
+static void serve(Worker* w, unsigned index) {
+  Pool& p = pool();
+  enter_thread(*w);
+  unsigned long long seen = 0;
+  for (;;) {
+    std::unique_lock<std::mutex> lock(p.mutex);
+    p.wake.wait(lock, [&] { return p.round != seen && p.launch; });
+    seen = p.round;
+    Launch* l = index < p.wanted ? p.launch : nullptr;
+    if (!l) continue;
+    lock.unlock();
+    work(*w, *l);
+    lock.lock();
+    if (--p.running == 0) p.finished.notify_all();
+  }
 }
 
-static void describe_job(Job& job, const Config& c, const void* code, Body body, const void* arguments) {
-  job.body = body;
-  job.arguments = arguments;
-  job.code = code_around(code);
-  job.threads = c.block.x * c.block.y * c.block.z;
-  job.blocks = uint64_t(c.grid.x) * c.grid.y * c.grid.z;
-  job.residency = residency(job.threads, c.shared);
-  job.cooperative = c.cooperative;
-  shuffle_orders(job);
+static void watch() {
+  Pool& p = pool();
+  std::unique_lock<std::mutex> lock(p.mutex);
+  for (;;) {
+    p.wake.wait(lock, [&] { return p.launch != nullptr; });
+    for (Worker* w : p.launch->workers) {
+      const unsigned long long now = w->switches + *w->progress;
+      if (now == w->seen && w->in_fiber) pthread_kill(w->thread_id, SIGRTMIN + 5);
+      w->seen = now;
+    }
+    lock.unlock();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    lock.lock();
+  }
 }
 
-static void throw_fault(const FaultRecord& f) {
-  note_fault(f);
-  std::string where = f.kernel;
-  if (f.line) where += " (" + (f.file.empty() ? std::string() : f.file + ":") + std::to_string(f.line) + ")";
-  throw std::runtime_error(where + ": " + f.message);
+static unsigned wanted_workers(const Launch& l) {
+  if (l.kernel.checked || settings().seed) return 1;
+  if (l.blocks * l.threads < 4096) return 1;
+  return std::min<uint64_t>(settings().os_threads, l.blocks);
 }
 
-cudaError_t run(const Config& c, const Site& site, const void* key, const void* code, Body body,
-                const void* arguments) {
-  if (in_kernel()) fail("needs a GPU", "a kernel launches a kernel", site.file, site.line);
-  std::lock_guard<std::mutex> one_at_a_time(launch_lock);
-  Launch launch{site.kernel, site.file, site.line, c.grid, c.block, c.shared, launches.fetch_add(1) + 1};
-  launch_checked_later(launch);
-  cudaError_t error;
-  std::string why = refusal(c, key, &error);
-  if (!why.empty()) return refuse(launch, why, error);
-  Job job;
-  job.launch = launch;
-  describe_job(job, c, code, body, arguments);
-  if (c.cooperative && job.blocks > job.residency)
-    return refuse(launch, std::to_string(job.blocks) + " blocks; a cooperative launch needs all of "
-                          "them at the same time, and 132 multiprocessors hold " +
-                          std::to_string(job.residency), cudaErrorCooperativeLaunchTooLarge);
-  install_handlers();
-  if (observer) observer->launch_begin(job.launch);
-  run_on_workers(job);
-  if (observer) observer->launch_end(job.launch, job.fault.set);
+static void grow(Pool& p, unsigned n) {
+  while (p.workers.size() < n) {
+    Worker* w = new Worker;
+    static unsigned long long zero = 0;
+    w->progress = &zero;
+    p.workers.push_back(w);
+    if (p.workers.size() == 1)
+      enter_thread(*w);
+    else
+      std::thread(serve, w, unsigned(p.workers.size() - 1)).detach();
+  }
+  if (!p.watching) std::thread(watch).detach();
+  p.watching = true;
+}
+
+static void run(Launch& l) {
+  Pool& p = pool();
+  {
+    std::lock_guard<std::mutex> lock(p.mutex);
+    const unsigned n = wanted_workers(l);
+    grow(p, n);
+    p.workers[0]->thread_id = pthread_self();
+    p.workers[0]->progress = &simt_progress;
+    l.workers.assign(p.workers.begin(), p.workers.begin() + n);
+    p.wanted = n;
+    p.running = n - 1;
+    p.launch = &l;
+    ++p.round;
+  }
+  p.wake.notify_all();
+  work(*p.workers[0], l);
+  std::unique_lock<std::mutex> lock(p.mutex);
+  p.finished.wait(lock, [&] { return p.running == 0; });
+  p.launch = nullptr;
+}
+
+static void throw_fault(const Fault& f) {
+  std::string message = f.kind + ": " + f.message;
+  if (f.line) message += " at " + f.file + ":" + std::to_string(f.line);
+  message += " in kernel " + f.kernel + ", block " + text(f.block) + ", thread " + text(f.thread);
+  throw std::runtime_error(message);
+}
+
+static bool refused(const Config& c, const Kernel& k) {
+  const std::string why = refusal(c, k.name);
+  if (why.empty()) return false;
+  set_error(cudaErrorInvalidConfiguration);
+  find("launch refused", "error", "the device would refuse to launch " + std::string(k.name) +
+       ": " + why, Site{"", k.file, k.line});
+  return true;
+}
+
+static void order_blocks(Launch& l) {
+  if (!settings().seed || l.blocks > 1u << 24) return;
+  l.block_order.resize(l.blocks);
+  std::iota(l.block_order.begin(), l.block_order.end(), 0u);
+  std::shuffle(l.block_order.begin(), l.block_order.end(), std::mt19937(settings().seed));
+}
+
+void run_grid(const Config& config, const Kernel& kernel, Body body, void* arg) {
+  if (in_kernel()) needs_gpu("launch from a kernel", Site{"", kernel.file, kernel.line});
+  note_launch(kernel);
+  if (refused(config, kernel)) return;
+  install_signals();
+  prepare_thread_for_signals();
+  if (!is_user_code(reinterpret_cast<void*>(body)))
+    dl_iterate_phdr(add_code_of, reinterpret_cast<void*>(body));
+  Launch l{config, kernel, body, arg};
+  l.blocks = uint64_t(config.grid.x) * config.grid.y * config.grid.z;
+  l.threads = config.block.x * config.block.y * config.block.z;
+  l.max_resident = resident_limit(config, l.threads, 0);
+  order_blocks(l);
+  count_launch();
+  if (kernel.checked) access_begin_launch(l);
+  run(l);
+  if (kernel.checked) access_end_launch(l);
   fflush(stdout);
-  if (job.fault.set) throw_fault(job.fault);
-  completed.fetch_add(1);
-  return cudaSuccess;
+  if (!l.stopped) return;
+  peek_error();  // the fault itself is the answer to any check
+  keep_fault(l.fault);
+  throw_fault(l.fault);
 }
 
 }  // namespace simt
-
-extern "C" SIMT_API uint64_t simt_completed_launches() { return simt::completed.load(); }

@@ -1,276 +1,297 @@
-// Which thread of which block runs next. A block's threads take turns only where they wait.
-#include <sys/mman.h>
+// Runs the blocks of a launch on one OS thread: fibers of a block hand over to each other, and back
+// to the main fiber when none can run.
+#include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
-#include <exception>
+#include <random>
 
-#include "machine.h"
+#include "access.h"
+#include "block.h"
+#include "patience.h"
+
+extern "C" {
+#define SIMT_TLS_DEFINE __thread __attribute__((tls_model("initial-exec")))
+SIMT_TLS_DEFINE uint3 threadIdx;
+SIMT_TLS_DEFINE uint3 blockIdx;
+SIMT_TLS_DEFINE dim3 blockDim;
+SIMT_TLS_DEFINE dim3 gridDim;
+SIMT_TLS_DEFINE char* simt_dynamic_shared;
+SIMT_TLS_DEFINE unsigned simt_lane;
+SIMT_TLS_DEFINE unsigned simt_thread;
+SIMT_TLS_DEFINE unsigned simt_idle;
+SIMT_TLS_DEFINE unsigned long long simt_progress;
+}
 
 namespace simt {
 
-void push(Block& b, Fiber* f) {
-  f->next = nullptr;
-  f->waiting.kind = "";
-  if (b.tail) b.tail->next = f;
-  else b.head = f;
-  b.tail = f;
-  ++b.runnable;
+__thread Worker* tls_worker = nullptr;
+__thread Fiber* tls_self = nullptr;
+
+uint3 thread_index(unsigned tid, dim3 block) {
+  return {tid % block.x, tid / block.x % block.y, tid / (block.x * block.y)};
 }
 
-Fiber* pick(Block& b) {
-  Worker& w = *worker;
-  if (w.job->abort.load(std::memory_order_relaxed)) return &w.main;
-  if (!b.head && b.next_thread == b.threads && b.converging) release_converging(b);
-  if (Fiber* f = b.head) {
-    b.head = f->next;
-    if (!b.head) b.tail = nullptr;
-    --b.runnable;
-    return f;
-  }
-  if (b.next_thread == b.threads) return &w.main;  // finished, at the grid's barrier, or deadlocked
-  Fiber* f = take_fiber(w);
-  if (!f) {
-    FaultRecord r;
-    r.kind = "needs a GPU";
-    r.message = "too many threads wait at the same time for the CPU's memory";
-    record_fault(*w.job, r);
-    return &w.main;
+void set_thread(const Fiber* f) {
+  threadIdx = thread_index(f->tid, blockDim);
+  simt_thread = f->tid;
+  simt_lane = f->tid % 32;
+  simt_idle = 0;
+}
+
+static void switch_to(Fiber* to) {
+  Worker& w = *tls_worker;
+  Fiber* from = tls_self;
+  if (to == from) return;
+  w.switches = w.switches + 1;
+  tls_self = to;
+  w.in_fiber.store(to != &w.main, std::memory_order_relaxed);
+  simt_switch(&from->sp, to->sp);
+  if (from != &w.main) set_thread(from);
+}
+
+static Fiber* start_thread(Worker& w, Block& b) {
+  Fiber* f;
+  if (w.idle_fibers.empty()) {
+    f = new_fiber();
+  } else {
+    f = w.idle_fibers.back();
+    w.idle_fibers.pop_back();
   }
   f->block = &b;
-  f->place = unsigned(b.live.size());
+  f->slot = b.live.size();
   b.live.push_back(f);
   return f;
 }
 
-void park(const Waiting& at) {
-  Fiber* f = worker->current;
-  f->waiting = at;
-  switch_to(pick(*f->block));
+static Fiber* next_fiber(Worker& w, Block& b) {
+  if (b.launch->stopped.load(std::memory_order_relaxed)) return &w.main;
+  if (Fiber* f = b.ready.pop()) return f;
+  if (b.started < b.threads) return start_thread(w, b);
+  return &w.main;
 }
 
-static uint3 thread_index(unsigned t) {
-  unsigned x = blockDim.x, y = blockDim.y;
-  return uint3{t % x, t / x % y, t / (x * y)};
+void suspend() {
+  Worker& w = *tls_worker;
+  switch_to(next_fiber(w, *w.current));
+  tls_self->state = State::kRunning;
 }
 
-static void run_thread(Job& job) {
-  FaultRecord r;
+void abandon() {
+  switch_to(&tls_worker->main);
+  __builtin_unreachable();
+}
+
+static void run_thread(Block& b, Fiber* self) {
+  Launch& l = *b.launch;
   try {
-    job.body(job.arguments);
-    return;
+    l.body(l.arg);
   } catch (const std::exception& e) {
-    r.message = std::string("the kernel threw: ") + e.what();
+    stop(l, "exception", std::string("the kernel threw: ") + e.what(), self, Site{}, nullptr);
   } catch (...) {
-    r.message = "the kernel threw an exception";
+    stop(l, "exception", "the kernel threw", self, Site{}, nullptr);
   }
-  r.kind = "exception";
-  record_fault(job, r);
 }
 
-// A fiber runs threads one after another; one that waits keeps the fiber, and the next starts on
-// another. Released threads go first, which keeps the number of stacks small.
-void fiber_main() {
+void fiber_entry() {
   for (;;) {
-    Worker& w = *worker;
-    Fiber& self = *w.current;
-    Block& b = *self.block;
-    while (b.next_thread < b.threads && !w.job->abort.load(std::memory_order_relaxed)) {
-      unsigned t = b.next_thread++;
-      if (!w.job->thread_order.empty()) t = w.job->thread_order[t];
-      self.thread = t;
-      self.index = threadIdx = thread_index(t);
-      run_thread(*w.job);
-      self.thread = ~0u;
-      count_progress();
-      lane_returned(b, b.warps[t / kWarp], t);
-      thread_returned(b);
-      if (b.head) break;
-    }
-    w.idle.push_back(&self);
-    b.live[self.place] = b.live.back();
-    b.live[self.place]->place = self.place;
+    Worker& w = *tls_worker;
+    Fiber* self = tls_self;
+    Block& b = *self->block;
+    const unsigned turn = b.started++;
+    self->tid = b.order.empty() ? turn : b.order[turn];
+    self->state = State::kRunning;
+    set_thread(self);
+    run_thread(b, self);
+    self->state = State::kDone;
+    ++simt_progress;
+    after_exit(b, self->tid);
+    const bool stopped = b.launch->stopped.load(std::memory_order_relaxed);
+    if (!stopped && !b.ready.head && b.started < b.threads) continue;
+    b.live[self->slot] = b.live.back();
+    b.live[self->slot]->slot = self->slot;
     b.live.pop_back();
-    switch_to(pick(b));
+    w.idle_fibers.push_back(self);
+    switch_to(next_fiber(w, b));
   }
 }
 
-static Block* new_block(Worker& w) {
-  if (!w.spare.empty()) {
-    Block* b = w.spare.back();
-    w.spare.pop_back();
-    return b;
+static void poison(char* p, size_t bytes) {
+  constexpr unsigned kPattern = 0xFFFBFFFBu;  // a NaN in every floating type
+  for (size_t i = 0; i + 4 <= bytes + 3; i += 4) memcpy(p + i, &kPattern, 4);
+}
+
+static void reset_block(Block& b, Launch& l, uint64_t linear) {
+  static std::atomic<unsigned long long> serial{0};
+  if (!l.block_order.empty()) linear = l.block_order[linear];
+  const dim3 g = l.config.grid;
+  b.launch = &l;
+  b.index = {unsigned(linear % g.x), unsigned(linear / g.x % g.y),
+             unsigned(linear / (uint64_t(g.x) * g.y))};
+  b.serial = ++serial;
+  b.threads = b.alive = l.threads;
+  b.started = 0;
+  b.epoch = 0;
+  b.grid_arrived = false;
+  b.votes_and = 1;
+  b.votes_or = b.votes_count = 0;
+  b.shared_used = b.shared_bytes = 0;
+  b.regions.clear();
+  std::fill(b.region_of_site.begin(), b.region_of_site.end(), -1);
+  for (unsigned w = 0; w < 32; ++w) {
+    const unsigned first = w * 32;
+    const unsigned n = first >= l.threads ? 0 : std::min(32u, l.threads - first);
+    b.warps[w].alive = n == 32 ? 0xffffffffu : (1u << n) - 1;
+    b.warps[w].epoch = 0;
   }
-  Block* b = new Block();
-  size_t bytes = kDynamicLimit + kStaticLimit + 64 * 1024;
-  void* m = mmap(nullptr, bytes + 8192, PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  b->memory = static_cast<char*>(m) + 4096;
-  mprotect(m, 4096, PROT_NONE);
-  mprotect(b->memory + bytes, 4096, PROT_NONE);
-  b->arena = b->memory;
-  b->arena_end = b->memory + bytes;
+  poison(b.shared + kSharedArena, l.config.shared);
+}
+
+static Block* begin_block(Worker& w, Launch& l) {
+  if (l.resident.fetch_add(1) >= l.max_resident) {
+    l.resident.fetch_sub(1);
+    return nullptr;
+  }
+  const uint64_t linear = l.next.fetch_add(1);
+  if (linear >= l.blocks) {
+    l.resident.fetch_sub(1);
+    return nullptr;
+  }
+  Block* b;
+  if (w.idle_blocks.empty()) {
+    b = new Block;
+    b->shared = static_cast<char*>(aligned_alloc(4096, kSharedArena + kDynamicLimit + 4096));
+  } else {
+    b = w.idle_blocks.back();
+    w.idle_blocks.pop_back();
+  }
+  reset_block(*b, l, linear);
+  if (settings().seed) {
+    b->order.resize(l.threads);
+    for (unsigned i = 0; i < l.threads; ++i) b->order[i] = i;
+    std::shuffle(b->order.begin(), b->order.end(), std::mt19937(settings().seed + linear));
+  }
+  if (l.kernel.checked) access_begin_block(*b);
   return b;
 }
 
-static std::atomic<uint64_t> block_serial{0};
-
-static void start_block(Block& b, Job& job, uint64_t number) {
-  const dim3 g = job.launch.grid;
-  if (!job.block_order.empty()) number = job.block_order[number];
-  b.launch = &job.launch;
-  b.index = uint3{unsigned(number % g.x), unsigned(number / g.x % g.y), unsigned(number / g.x / g.y)};
-  b.serial = block_serial.fetch_add(1, std::memory_order_relaxed) + 1;
-  b.threads = b.alive = job.threads;
-  b.barrier_epoch = 0;
-  b.next_thread = b.converging = b.grid_waiting = b.runnable = b.preempted = 0;
-  b.grid_round = 0;
-  b.head = b.tail = nullptr;
-  b.spinning = false;
-  for (Barrier& r : b.barriers) {
-    r.arrived = r.expected = 0;
-    r.fibers.clear();
-    r.all = 1, r.any = r.count = 0;
-  }
-  b.warps.resize((b.threads + kWarp - 1) / kWarp);
-  for (size_t i = 0; i < b.warps.size(); ++i) {
-    unsigned lanes = b.threads - unsigned(i) * kWarp;
-    b.warps[i].alive = lanes >= kWarp ? 0xffffffffu : (1u << lanes) - 1;
-    b.warps[i].epoch = 0;
-    b.warps[i].open.clear();
-    b.warps[i].converging.clear();
-  }
-  b.grid_fibers.clear();
-  b.live.clear();
-  b.variables.clear();
-  b.shared = nullptr;
-  b.shared_count = 0;
-  b.used = b.static_bytes = 0;
-  if (job.launch.dynamic_shared) memset(b.memory, 0xff, job.launch.dynamic_shared);
-  b.used = job.launch.dynamic_shared;
-  if (observer) observer->block_begin(b);
-}
-
-static void drop_block(Worker& w, Block& b) {
-  for (Fiber* f : b.live) {
-    reset_fiber(*f);
-    w.idle.push_back(f);
-  }
-  for (Warp& warp : b.warps)
-    for (Meeting* m : warp.open) w.meetings.push_back(m);
-  b.live.clear();
-  w.spare.push_back(&b);
-}
-
-static void report_deadlock(Job& job, const Block& b) {
-  FaultRecord r;
-  const char* file = nullptr;
-  const Fiber* who = nullptr;
-  r.message = describe_waiting(b, &r.line, &r.other_line, &file, &who);
-  r.kind = "deadlock";
-  r.file = file ? file : "";
-  if (who) {
-    r.in_block = true;
-    r.block = b.index;
-    r.thread = who->index;
-  }
-  record_fault(job, r);
-}
-
-// One turn of a block. Returns true when all its threads have returned.
-static bool run_block(Worker& w, Job& job, Block& b) {
-  blockIdx = b.index;
-  blockDim = job.launch.block;
-  gridDim = job.launch.grid;
-  b.spinning = false;
-  switch_to(pick(b));
-  if (job.abort.load(std::memory_order_relaxed)) return false;
-  if (b.alive == 0) return true;
-  if (b.spinning || b.grid_waiting) return false;
-  report_deadlock(job, b);
-  return false;
-}
-
-static bool grid_complete(Job& job) {
-  uint64_t waiting = job.grid_arrived.load(), done = job.finished.load();
-  if (waiting + done < job.blocks) return false;
-  if (done) {
-    FaultRecord r;
-    r.kind = "diverged barrier";
-    r.message = std::to_string(done) + " blocks returned without the grid's barrier that the other " +
-                std::to_string(waiting) + " wait at; on a GPU this hangs";
-    record_fault(job, r);
+// One block, or half as many again as already wait, so that a grid that waits for itself gets going.
+static bool begin_blocks(Worker& w, Launch& l) {
+  const size_t wanted = 1 + w.resident.size() / 2;
+  for (size_t i = 0; i < wanted; ++i) {
+    Block* b = begin_block(w, l);
+    if (!b) return i > 0;
+    w.resident.push_back(b);
   }
   return true;
 }
 
-static void release_grid(Job& job, Block& b) {
-  uint64_t round = job.grid_round.load();
-  if (!b.grid_waiting || b.grid_round == round) return;
-  b.grid_waiting = 0;
-  for (Fiber* f : b.grid_fibers) push(b, f);
-  b.grid_fibers.clear();
+static void end_block(Worker& w, Launch& l, Block* b) {
+  if (l.kernel.checked) access_end_block(*b);
+  l.resident.fetch_sub(1);
+  l.done.fetch_add(1);
+  w.resident.erase(std::find(w.resident.begin(), w.resident.end(), b));
+  w.idle_blocks.push_back(b);
 }
 
-// Next block for this worker: one that can go on, else a new one while the real device would hold
-// it at the same time, else nullptr.
-static Block* next_block(Worker& w, Job& job) {
-  bool all_spin = true;
+static void poll_grid_barrier(Block& b) {
+  Launch& l = *b.launch;
+  if (!b.grid_arrived || l.grid_generation.load() == b.grid_generation) return;
+  b.grid_arrived = false;
+  for (Fiber* f : b.at_grid) b.ready.push(f);
+  b.at_grid.clear();
+}
+
+static void arrive_at_grid(Block& b) {
+  Launch& l = *b.launch;
+  b.grid_arrived = true;
+  b.grid_generation = l.grid_generation.load();
+  if (l.grid_arrived.fetch_add(1) + 1 == l.blocks) {
+    l.grid_arrived.store(0);
+    l.grid_generation.fetch_add(1);
+    ++simt_progress;
+  }
+}
+
+enum class Turn { kDone, kWaits, kDeadlock };
+
+static Turn run_block(Worker& w, Block& b) {
+  w.current = &b;
+  blockIdx = b.index;
+  simt_dynamic_shared = b.shared + kSharedArena;
+  poll_grid_barrier(b);
+  while (Fiber* f = b.spinning.pop()) b.ready.push(f);
+  Fiber* first = next_fiber(w, b);
+  if (first != &w.main) switch_to(first);
+  while (!b.launch->stopped && release_gathered(b)) switch_to(next_fiber(w, b));
+  if (b.launch->stopped) return Turn::kWaits;
+  if (b.alive == 0) return Turn::kDone;
+  if (b.spinning.head) return Turn::kWaits;
+  if (b.grid_arrived) return Turn::kWaits;
+  if (!b.at_grid.empty() && b.at_grid.size() == b.alive) {
+    arrive_at_grid(b);
+    return Turn::kWaits;
+  }
+  return Turn::kDeadlock;
+}
+
+static void drop_blocks(Worker& w) {
   for (Block* b : w.resident) {
-    release_grid(job, *b);
-    if (!b->grid_waiting && !b->spinning) all_spin = false;
-  }
-  bool fresh = w.resident.empty() || (all_spin && (w.turn++ & 1));
-  if (fresh && job.resident.load() < job.residency) {
-    job.resident.fetch_add(1);
-    uint64_t n = job.next.fetch_add(1);
-    if (n < job.blocks) {
-      Block* b = new_block(w);
-      start_block(*b, job, n);
-      w.resident.push_back(b);
-      return b;
+    for (Fiber* f : b->live) {
+      reset_fiber(f);
+      w.idle_fibers.push_back(f);
     }
-    job.resident.fetch_sub(1);
-    job.next.store(job.blocks);
-  }
-  for (size_t i = 0; i < w.resident.size(); ++i) {
-    Block* b = w.resident[i];
-    if (b->grid_waiting) continue;
-    w.resident.erase(w.resident.begin() + i);  // to the end: they take turns
-    w.resident.push_back(b);
-    return b;
-  }
-  return nullptr;
-}
-
-static void finish_block(Worker& w, Job& job, Block* b) {
-  if (observer) observer->block_end(*b);
-  for (size_t i = 0; i < w.resident.size(); ++i)
-    if (w.resident[i] == b) w.resident.erase(w.resident.begin() + i);
-  drop_block(w, *b);
-  job.resident.fetch_sub(1);
-  job.finished.fetch_add(1);
-  if (job.cooperative && job.grid_arrived.load()) grid_complete(job);
-}
-
-void run_blocks(Worker& w, Job& job) {
-  w.job = &job;
-  worker = &w;
-  w.running.store(true);
-  while (!job.abort.load(std::memory_order_relaxed)) {
-    Block* b = next_block(w, job);
-    if (!b) {
-      if (w.resident.empty() && (job.next.load() >= job.blocks || !job.cooperative)) break;
-      usleep(50);  // the rest of the grid has yet to reach its barrier
-      continue;
+    b->live.clear();
+    b->at_barrier.clear();
+    b->at_grid.clear();
+    b->gathering.clear();
+    b->ready = b->spinning = Queue{};
+    for (Warp& warp : b->warps) {
+      for (Meet* m : warp.pending) w.idle_meets.push_back(m);
+      warp.pending.clear();
     }
-    if (run_block(w, job, *b)) finish_block(w, job, b);
+    for (NamedBarrier& n : b->named) n.waiting.clear();
+    w.idle_blocks.push_back(b);
   }
-  for (Block* b : w.resident) drop_block(w, *b);
   w.resident.clear();
-  w.running.store(false);
-  w.current = &w.main;
-  w.job = nullptr;
+}
+
+void work(Worker& w, Launch& l) {
+  tls_worker = &w;
+  tls_self = &w.main;
+  blockDim = l.config.block;
+  gridDim = l.config.grid;
+  w.all_wait = false;
+  Patience patience;
+  size_t turn = 0, waiting = 0;  // blocks in a row that could not go on
+  while (!l.stopped.load()) {
+    if (waiting >= w.resident.size()) {
+      if (begin_blocks(w, l)) {
+        turn = w.resident.size() - 1;
+        waiting = 0;
+        w.all_wait = false;
+      } else if (!w.resident.empty()) {
+        w.all_wait = true;
+        sched_yield();
+        if (patience.over(w, l)) give_up(w, l);
+      }
+    }
+    if (w.resident.empty()) break;
+    Block* b = w.resident[turn % w.resident.size()];
+    const unsigned long long before = simt_progress;
+    const Turn end = run_block(w, *b);
+    if (end == Turn::kDone) end_block(w, l, b);
+    if (end == Turn::kDeadlock)
+      stop(l, deadlock_kind(*b), explain_deadlock(*b), b->live.front(), b->live.front()->at, nullptr);
+    const bool moved = end == Turn::kDone || simt_progress != before;
+    waiting = moved ? 0 : waiting + 1;
+    if (moved) w.all_wait = false;
+    if (end != Turn::kDone) ++turn;
+  }
+  w.all_wait = true;
+  drop_blocks(w);
+  w.current = nullptr;
 }
 
 }  // namespace simt

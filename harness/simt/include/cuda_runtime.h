@@ -1,0 +1,13 @@
+#pragma once
+#include "simt/qualifiers.h"
+#include "simt/vectors.h"
+#include "simt/host_types.h"
+#include "simt/state.h"
+#include "simt/launch.h"
+#include "simt/host_api.h"
+#include "simt/sync.h"
+#include "simt/warp.h"
+#include "simt/atomics.h"
+#include "simt/memory.h"
+#include "simt/bits.h"
+#include "simt/math.h"

@@ -1,0 +1,131 @@
+"""k<<<grid, block, bytes, stream>>>(args) and its spellings as functions become simt::launch."""
+
+from __future__ import annotations
+
+from . import tokens as tk
+from .tokens import Token, after, before, closing, join, text_at
+
+_UNTYPED = {"cudaLaunchKernel": "false", "cudaLaunchCooperativeKernel": "true"}
+
+
+def callee_start(tokens: list[Token], end: int) -> int:
+    """Index where the expression that names the kernel begins; it ends before index `end`."""
+    i = before(tokens, end)
+    while i >= 0:
+        if tokens[i].text == ">":
+            i = before(tokens, tk.opening_angle(tokens, i))
+            continue
+        if tokens[i].text in (")", "]"):
+            start = tk.opening(tokens, i)
+            if tokens[i].text == ")":
+                return start
+            i = before(tokens, start)
+            continue
+        link = before(tokens, i)
+        if text_at(tokens, link) == "template":
+            i, link = link, before(tokens, link)
+        if text_at(tokens, link) not in ("::", ".", "->"):
+            return i
+        owner = before(tokens, link)
+        if owner < 0 or not (tokens[owner].kind == "name" or tokens[owner].text in (">", "]", ")")):
+            return link
+        if tokens[owner].text in ("return", "else", "do"):
+            return link
+        i = owner
+    raise SyntaxError(f"line {tokens[end].line}: a launch without a kernel")
+
+
+def _configuration_end(tokens: list[Token], i: int) -> int:
+    """Index of the first of the three `>` that end the configuration opened before i."""
+    while i < len(tokens):
+        text = tokens[i].text
+        if text in ("(", "[", "{"):
+            i = closing(tokens, i)
+        elif [text_at(tokens, i + k) for k in range(3)] == [">"] * 3 and (
+            text_at(tokens, after(tokens, i + 2)) == "("
+        ):
+            return i
+        i += 1
+    raise SyntaxError("a launch configuration is never closed")
+
+
+def plain_name(callee: str) -> str:
+    """The kernel's name without template arguments, casts and addresses."""
+    name = callee.split("<")[0].strip().lstrip("&*(").strip()
+    return "".join(name.split()).rstrip(")")
+
+
+def _kernel(name: str, line: int, cooperative: str = "false") -> str:
+    return f'::simt::Kernel{{"{name}", __FILE__, {line}, SIMT_CHECKED, {cooperative}}}'
+
+
+def _new_lines(tokens: list[Token]) -> str:
+    return "\n" * join(tokens).count("\n")
+
+
+def rewrite_launches(tokens: list[Token]) -> list[Token]:
+    """Tokens in which every <<<...>>> is a call; the number of lines stays."""
+    tokens = list(tokens)
+    i = 0
+    while i < len(tokens):
+        if tokens[i].text != "<<<":
+            i += 1
+            continue
+        start = callee_start(tokens, i)
+        end = _configuration_end(tokens, i + 1)
+        open_ = after(tokens, end + 2)
+        close = closing(tokens, open_)
+        callee = join([t for t in tokens[start:i] if not t.blank or t.kind == "space"]).strip()
+        line = tokens[start].line
+        head = f"::simt::launch(::simt::Config({{}}), {_kernel(plain_name(callee), line)}, "
+        call = f"[&](auto&&... simt_a) {{{{ {callee}(simt_a...); }}}}"
+        before_config, after_config = head.split("{}", 1)
+        arguments = tokens[open_ + 1 : close]
+        new = [Token("punct", before_config, line), *tokens[i + 1 : end]]
+        new.append(Token("punct", after_config + call.format(), line))
+        if any(not t.blank for t in arguments):
+            new.append(Token("punct", ", ", line))
+        new += [*_without_null(arguments), Token("punct", ")", tokens[close].line)]
+        lost = _new_lines(tokens[end:open_])
+        new.append(Token("space", lost, line))
+        tokens[start : close + 1] = new
+        i = start + 1
+    return tokens
+
+
+def _without_null(arguments: list[Token]) -> list[Token]:
+    return [Token(t.kind, "nullptr", t.line) if t.text == "NULL" else t for t in arguments]
+
+
+def rewrite_launch_calls(tokens: list[Token]) -> list[Token]:
+    """cudaLaunchKernel and cudaFuncSetAttribute get the kernel's name; casts to void* go away."""
+    out, i = [], 0
+    while i < len(tokens):
+        token = tokens[i]
+        open_ = after(tokens, i)
+        known = token.text in _UNTYPED or token.text == "cudaFuncSetAttribute"
+        if not known or token.kind != "name" or text_at(tokens, open_) != "(":
+            out.append(token)
+            i += 1
+            continue
+        first = tk.split_commas(tokens[open_ + 1 : closing(tokens, open_)])[0]
+        kernel = _without_cast(join(first))
+        name = plain_name(kernel)
+        if token.text in _UNTYPED:
+            head = f"simt_launch_kernel({_kernel(name, token.line, _UNTYPED[token.text])}, "
+        else:
+            head = f'simt_set_attribute("{name}", '
+        out.append(Token("punct", head + kernel + _new_lines(first), token.line))
+        i = open_ + 1 + len(first)
+    return out
+
+
+def _without_cast(text: str) -> str:
+    text = " ".join(text.split())
+    for cast in ("(void*)", "(void *)", "(const void*)", "(const void *)"):
+        if text.startswith(cast):
+            return text[len(cast) :].strip()
+    for cast in ("reinterpret_cast<void*>(", "reinterpret_cast<const void*>("):
+        if text.startswith(cast):
+            return text[len(cast) : -1].strip()
+    return text
