@@ -2,9 +2,10 @@
 
     python3 tests/simt/sanitizer_agreement.py [--jobs 4] [--only NAME ...] [--out TABLE.md]
 
-Needs a CUDA device, nvcc and compute-sanitizer; torch from any Python. Our finding is what the file's
-docstring names (test_faults.py proves that the CPU execution gives it). The honest twin runs under
-the same tools. Prints a Markdown table: kind | tool | sanitizer says | marked line | twin.
+Needs a CUDA device, nvcc and compute-sanitizer; torch from any Python. Our finding is what the
+file's docstring names (test_faults.py proves that the CPU execution gives it). The honest twin
+runs under the same tools. Prints a Markdown table: kind | tool | sanitizer says | marked line |
+twin.
 """
 
 from __future__ import annotations
