@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from .outcomes import Finding
 
-_POOR = 2.0  # sectors over the least possible, from here on worth a warning
+_POOR = 2.0  # sectors over the least possible, from here on worth a note
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,6 @@ class Traffic:
     def findings(self) -> Iterator[Finding]:
         place = dict(line=self.line, kernel=self.kernel, file=self.file)
         if self.shared and self.conflicts >= self.warps > 0:
-            yield Finding("bank conflict", "warning", self.summary, **place)
+            yield Finding("bank conflict", "note", self.summary, **place)
         if not self.shared and self.least and self.sectors > _POOR * self.least:
-            yield Finding("uncoalesced access", "warning", self.summary, **place)
+            yield Finding("uncoalesced access", "note", self.summary, **place)

@@ -1,6 +1,7 @@
 // Warp intrinsics: the live lanes named in a mask meet, each bringing a value the others may read.
 #include <cstring>
 
+#include "access.h"
 #include "block.h"
 
 namespace simt {
@@ -77,6 +78,15 @@ Meet* meet(unsigned mask, const void* value, unsigned size, Site site) {
 
 void leave(Meet* m) {
   if (--m->readers == 0) tls_worker->idle_meets.push_back(m);
+}
+
+void warp_barrier(unsigned mask, Site site) {
+  const char nothing = 0;
+  Meet* m = meet(mask, &nothing, sizeof nothing, site);
+  Block& b = *tls_worker->current;
+  const bool first = m->readers == static_cast<unsigned>(__builtin_popcount(m->arrived));
+  if (first && b.launch->kernel.checked) access_warp_sync(b, tls_self->tid / 32, m->arrived);
+  leave(m);
 }
 
 // Each live lane that can still come waits at the site; those held up elsewhere are left out. Lanes

@@ -36,6 +36,7 @@ struct Meet {  // lanes of a warp that wait for each other, each with a value
 // Warps. `meet` returns when every live lane of mask has come; each lane then calls `leave`.
 Meet* meet(unsigned mask, const void* value, unsigned size, Site);
 void leave(Meet*);
+void warp_barrier(unsigned mask, Site);  // a meeting that also orders memory
 unsigned live_lanes();
 unsigned together(Site);  // lanes of the warp that are at this very place, as far as they come
 void read_from_missing_lane(Site);

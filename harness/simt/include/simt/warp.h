@@ -92,8 +92,7 @@ SIMT_UNSEEN unsigned match_any(unsigned mask, T value, Site site) {
 }  // namespace simt
 
 inline void __syncwarp(unsigned mask = 0xffffffffu, SIMT_SITE) {
-  const int nothing = 0;
-  simt::leave(simt::meet(mask, &nothing, sizeof nothing, SIMT_HERE("__syncwarp")));
+  simt::warp_barrier(mask, SIMT_HERE("__syncwarp"));
 }
 template <class T>
 T __shfl_sync(unsigned mask, T v, int from, int width = 32, SIMT_SITE) {
