@@ -1,4 +1,4 @@
-"""cub block and warp collectives, cuda::atomic_ref, cuda::std, fp8: raw pointers, no torch headers."""
+"""cub collectives, cuda::atomic_ref, cuda::std, fp8, attributes of a launch. Lean."""
 
 import torch
 import torch.nn as nn
