@@ -33,7 +33,8 @@ struct MaxOp {
 template <template <typename> class Op, typename T>
 __inline__ __device__ T warp_all(T v) {
 #pragma unroll
-  for (int mask = warpSize / 2; mask > 0; mask /= 2) v = Op<T>()(v, __shfl_xor_sync(FULL_MASK, v, mask, warpSize));
+  for (int mask = warpSize / 2; mask > 0; mask /= 2)
+    v = Op<T>()(v, __shfl_xor_sync(FULL_MASK, v, mask, warpSize));
   return v;
 }
 
@@ -49,7 +50,8 @@ __device__ int tile_sum(thread_group g, int* temp, int v) {
 }
 
 template <int kBlock>
-__global__ void __launch_bounds__(kBlock) softmax_kernel(const float* __restrict__ x, float* out, int cols) {
+__global__ void __launch_bounds__(kBlock)
+softmax_kernel(const float* __restrict__ x, float* out, int cols) {
   thread_block block = this_thread_block();
   thread_block_tile<32> warp = tiled_partition<32>(block);
   __shared__ float smem[kBlock / 32];
@@ -64,7 +66,8 @@ __global__ void __launch_bounds__(kBlock) softmax_kernel(const float* __restrict
     return cg::reduce(warp, v, cg::greater<float>());
   };
   float largest = -FLT_MAX, sum = 0.0f;
-  for (int c = block.thread_rank(); c < cols; c += block.num_threads()) largest = fmaxf(largest, row[c]);
+  for (int c = block.thread_rank(); c < cols; c += block.num_threads())
+    largest = fmaxf(largest, row[c]);
   largest = block_max(largest);
   for (int c = threadIdx.x; c < cols; c += kBlock) sum += expf(row[c] - largest);
   sum = cg::reduce(warp, sum, cg::plus<float>());
@@ -72,7 +75,8 @@ __global__ void __launch_bounds__(kBlock) softmax_kernel(const float* __restrict
   cg::sync(block);
   sum = 0.0f;
   for (int w = 0; w < kBlock / 32; ++w) sum += smem[w];
-  for (int c = threadIdx.x; c < cols; c += kBlock) out[blockIdx.x * cols + c] = expf(row[c] - largest) / sum;
+  for (int c = threadIdx.x; c < cols; c += kBlock)
+    out[blockIdx.x * cols + c] = expf(row[c] - largest) / sum;
 
   const int count = tile_sum(tiled_partition(block, 16), counts + threadIdx.x / 16 * 16, 1);
   if (threadIdx.x % 16 == 0 && count != 16) __trap();

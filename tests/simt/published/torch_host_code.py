@@ -1,4 +1,4 @@
-"""What the host side of published extensions says: dispatch, accessors, guards, checks, bindings."""
+"""The host side of published extensions: dispatch, accessors, guards, checks, bindings."""
 
 import torch
 import torch.nn as nn
@@ -46,7 +46,8 @@ struct Affine {
 };
 
 template <typename scalar_t, typename F>
-__global__ void map_kernel(const scalar_t* __restrict__ x, scalar_t* __restrict__ y, const int64_t n, F f) {
+__global__ void map_kernel(const scalar_t* __restrict__ x, scalar_t* __restrict__ y,
+                           const int64_t n, F f) {
   CUDA_KERNEL_LOOP(i, n) { y[i] = f(x[i]); }
 }
 
@@ -79,11 +80,13 @@ __global__ void vector_kernel(const float* x, float* y, int n4) {
   if (i == 0) atomicAdd(&d_calls, 1);
 }
 
-__global__ void half_kernel(const __half* x, __half* y, const __nv_bfloat16* b, __nv_bfloat16* z, int pairs) {
+__global__ void half_kernel(const __half* x, __half* y, const __nv_bfloat16* b, __nv_bfloat16* z,
+                            int pairs) {
   const int i = threadIdx.x + blockDim.x * blockIdx.x;
   if (i >= pairs) return;
   const __half2 v = reinterpret_cast<const half2*>(x)[i];
-  reinterpret_cast<half2*>(y)[i] = __hfma2(v, __float2half2_rn(2.0f), __half2half2(__float2half(1.f)));
+  const half2 one = __half2half2(__float2half(1.f));
+  reinterpret_cast<half2*>(y)[i] = __hfma2(v, __float2half2_rn(2.0f), one);
   const float2 f = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162*>(b)[i]);
   reinterpret_cast<__nv_bfloat162*>(z)[i] = __floats2bfloat162_rn(f.x + f.y, f.x - f.y);
 }
@@ -98,7 +101,9 @@ torch::Tensor affine(torch::Tensor x, double scale, double shift) {
   const int64_t n = x.numel();
   if (n == 0) return y;
   const dim3 grid(std::min<int64_t>(DIVIDE_UP(n, kThreads), 64)), block(kThreads);
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::ScalarType::Half, at::ScalarType::BFloat16, x.scalar_type(), "affine", [&] {
+  using at::ScalarType;
+  AT_DISPATCH_FLOATING_TYPES_AND2(ScalarType::Half, ScalarType::BFloat16, x.scalar_type(), "affine",
+                                  [&] {
     const Affine f{float(scale), float(shift)};
     map_kernel<scalar_t><<<grid, block, 0, stream>>>(
         x.data_ptr<scalar_t>(), y.data_ptr<scalar_t>(), n, f);
@@ -121,10 +126,12 @@ std::vector<torch::Tensor> rows(const torch::Tensor& x, bool square = false) {
 }
 
 std::tuple<torch::Tensor, int64_t> vectors(torch::Tensor x, c10::optional<torch::Tensor> weight) {
-  TORCH_CHECK(x.dtype() == torch::kFloat32 && x.device().type() == torch::kCUDA, "want fp32 on CUDA");
+  TORCH_CHECK(x.dtype() == torch::kFloat32 && x.device().type() == torch::kCUDA,
+              "want fp32 on CUDA");
   TORCH_CHECK(x.options().device().is_cuda() && x.numel() % 4 == 0);
   const float host[4] = {2.0f, 3.0f, 4.0f, 0.0f};
-  CUDA_CHECK(cudaMemcpyToSymbol(c_weight, weight ? weight->cpu().data_ptr<float>() : host, sizeof(host)));
+  const float* from = weight ? weight->cpu().data_ptr<float>() : host;
+  CUDA_CHECK(cudaMemcpyToSymbol(c_weight, from, sizeof(host)));
   int calls = 0;
   CUDA_CHECK(cudaMemcpyToSymbol(d_calls, &calls, sizeof(int)));
   auto y = at::empty(x.sizes(), x.options().device(at::kCUDA));
@@ -167,10 +174,12 @@ std::vector<at::Tensor> halves(at::Tensor x, at::Tensor b) {
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.doc() = "host code";
-  m.def("affine", &affine, "x * scale + shift", py::arg("x"), py::arg("scale") = 2.0, py::arg("shift") = 1.0);
+  m.def("affine", &affine, "x * scale + shift", py::arg("x"), py::arg("scale") = 2.0,
+        py::arg("shift") = 1.0);
   m.def("rows", &rows, pybind11::arg("x"), pybind11::arg("square") = false);
   m.def("vectors", &vectors, py::arg("x"), py::arg("weight") = py::none());
-  m.def("halves", [](at::Tensor x, at::Tensor b) { return halves(x.contiguous(), b.contiguous()); });
+  m.def("halves",
+        [](at::Tensor x, at::Tensor b) { return halves(x.contiguous(), b.contiguous()); });
 }
 """
 
