@@ -126,7 +126,8 @@ def runtime_library() -> Path:
 def torch_allocator() -> Path:
     """The allocator of the checked mode, compiled once against torch's headers."""
     runtime = runtime_library()
-    path = _folder("torch", ALLOCATOR.parent, RUNTIME) / "libsteelyard_simt_torch.so"
+    folder = _folder("torch", ALLOCATOR.parent, INCLUDE / "simt", RUNTIME)  # as the runtime's
+    path = folder / "libsteelyard_simt_torch.so"
     with _locked(path):
         if not path.exists():
             target = f"{path}.tmp"

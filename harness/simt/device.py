@@ -191,6 +191,10 @@ def install() -> None:
         return
     _installed = True
     import torch
+
+    # First of all: importing cpp_extension warns where there is no device.
+    for name, value in _cuda_functions().items():
+        setattr(torch.cuda, name, value)
     import torch.utils.cpp_extension as extension
 
     extension.load_inline = load_inline
@@ -198,8 +202,6 @@ def install() -> None:
     extension.CUDA_HOME = extension.CUDA_HOME or "/usr/local/cuda"
     torch.Tensor.is_cuda = property(_tensor_is_cuda)
     torch.nn.Module.cuda = lambda module, *_, **__: module
-    for name, value in _cuda_functions().items():
-        setattr(torch.cuda, name, value)
     torch.version.cuda = torch.version.cuda or "13.0"
     if mode() == "checked":
         _watch_memory()

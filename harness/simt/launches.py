@@ -5,7 +5,15 @@ from __future__ import annotations
 from . import tokens as tk
 from .tokens import Token, after, before, closing, join, text_at
 
-_UNTYPED = {"cudaLaunchKernel": "false", "cudaLaunchCooperativeKernel": "true"}
+# Function: what takes its place, which argument is the kernel, and for a launch whether it is
+# a cooperative one.
+_CALLS = {
+    "cudaLaunchKernel": ("simt_launch_kernel", 0, "false"),
+    "cudaLaunchCooperativeKernel": ("simt_launch_kernel", 0, "true"),
+    "cudaLaunchKernelEx": ("simt_launch_kernel_ex", 1, "false"),
+    "cudaLaunchKernelExC": ("simt_launch_kernel_exc", 1, "false"),
+    "cudaFuncSetAttribute": ("simt_set_attribute", 0, ""),
+}
 
 
 def callee_start(tokens: list[Token], end: int) -> int:
@@ -98,26 +106,34 @@ def _without_null(arguments: list[Token]) -> list[Token]:
 
 
 def rewrite_launch_calls(tokens: list[Token]) -> list[Token]:
-    """cudaLaunchKernel and cudaFuncSetAttribute get the kernel's name; casts to void* go away."""
+    """Launches and attributes set by a function call get the kernel's name as first argument."""
     out, i = [], 0
     while i < len(tokens):
-        token = tokens[i]
         open_ = after(tokens, i)
-        known = token.text in _UNTYPED or token.text == "cudaFuncSetAttribute"
-        if not known or token.kind != "name" or text_at(tokens, open_) != "(":
-            out.append(token)
+        known = tokens[i].kind == "name" and text_at(tokens, open_) == "("
+        if not known or tokens[i].text not in _CALLS:
+            out.append(tokens[i])
             i += 1
             continue
-        first = tk.split_commas(tokens[open_ + 1 : closing(tokens, open_)])[0]
-        kernel = _without_cast(join(first))
-        name = plain_name(kernel)
-        if token.text in _UNTYPED:
-            head = f"simt_launch_kernel({_kernel(name, token.line, _UNTYPED[token.text])}, "
-        else:
-            head = f'simt_set_attribute("{name}", '
-        out.append(Token("punct", head + kernel + _new_lines(first), token.line))
-        i = open_ + 1 + len(first)
+        end = closing(tokens, open_)
+        out.append(Token("punct", _call(tokens[i], tokens[open_ + 1 : end]), tokens[i].line))
+        i = end + 1
     return out
+
+
+def _call(name: Token, arguments: list[Token]) -> str:
+    """The call with its kernel, of which casts to void* go away."""
+    replacement, place, cooperative = _CALLS[name.text]
+    parts = [join(rewrite_launch_calls(part)) for part in tk.split_commas(arguments)]
+    if place >= len(parts):
+        return f"{name.text}({', '.join(parts)})"
+    lines = "\n" * parts[place].count("\n")
+    kernel = _without_cast(parts[place])
+    parts[place] = kernel + lines
+    first = f'"{plain_name(kernel)}"'
+    if cooperative:
+        first = _kernel(plain_name(kernel), name.line, cooperative)
+    return f"{replacement}({first}, {','.join(parts)})"
 
 
 def _without_cast(text: str) -> str:

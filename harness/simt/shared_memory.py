@@ -46,9 +46,24 @@ def _without_attributes(tokens: list[Token]) -> list[Token]:
     return out
 
 
+def _without_body(tokens: list[Token]) -> list[Token]:
+    """`union { ... } name` without what stands in its braces."""
+    open_ = next((i for i, t in enumerate(tokens) if t.text == "{"), None)
+    return tokens if open_ is None else tokens[closing(tokens, open_) + 1 :]
+
+
+def _statement_end(tokens: list[Token], i: int) -> int:
+    """Index of the `;` that ends the declaration at i, past a body in braces."""
+    while i < len(tokens) and tokens[i].text != ";":
+        i = closing(tokens, i) + 1 if tokens[i].text == "{" else i + 1
+    if i >= len(tokens):
+        raise SyntaxError("a __shared__ declaration never ends")
+    return i
+
+
 def _declared_name(declarator: list[Token]) -> str:
     names = []
-    for token in _without_attributes(declarator):
+    for token in _without_body(_without_attributes(declarator)):
         if token.text in ("[", "="):
             break
         if token.kind == "name":
@@ -121,7 +136,7 @@ def rewrite_shared(tokens: list[Token]) -> list[Token]:
             i += 1
             continue
         start = _statement_start(tokens, i)
-        end = next(j for j in range(i, len(tokens)) if tokens[j].text == ";")
+        end = _statement_end(tokens, i)
         whole = tokens[start:end]
         words = [t.text for t in whole]
         declaration = [t for t in whole if t.text not in _STORAGE and t.kind != "comment"]

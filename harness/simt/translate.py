@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .bindings import module_code
+from .headers import includes, rewrite_includes
 from .launches import rewrite_launch_calls, rewrite_launches
 from .portability import rewrite_host
 from .ptx import rewrite_ptx
 from .shared_memory import rewrite_shared
 from .tokens import join, tokenize
-from .unsupported import includes, refuse
+from .unsupported import refuse
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,9 @@ class Unit:
 def translate(source: Source) -> Unit:
     """Raises NeedsGPU or SyntaxError (with the line). Line numbers are kept."""
     tokens = rewrite_ptx(tokenize(source.text, source.line))
-    refuse(tokens, source.file)
     headers = tuple(includes(tokens))
+    tokens = rewrite_includes(tokens)
+    refuse(tokens, source.file)
     tokens = rewrite_launches(rewrite_launch_calls(rewrite_shared(rewrite_host(tokens))))
     name = source.file.replace("\\", "/").replace('"', "")
     return Unit(f'#line {source.line} "{name}"\n{join(tokens)}\n', headers)

@@ -20,9 +20,11 @@ def simt_cache(tmp_path_factory):
 def device():
     """What device_runner.py prints, its JSON lines as one record."""
     runner = Path(__file__).with_name("device_runner.py")
-    done = subprocess.run([sys.executable, runner], capture_output=True, text=True)
+    # With a CUDA_HOME and no device torch warns, unless install() comes before it.
+    environment = os.environ | {"CUDA_HOME": "/usr/local/cuda"}
+    done = subprocess.run([sys.executable, runner], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
-    merged = {}
+    merged = {"stderr": done.stderr}
     for line in done.stdout.splitlines():
         merged |= json.loads(line)
     return merged

@@ -8,6 +8,10 @@ def test_python_sees_a_cuda_device(device):
     assert device["graph"] == "CUDA graph"
 
 
+def test_torch_does_not_warn_of_a_missing_device(device):
+    assert "No CUDA runtime" not in device["stderr"]
+
+
 def test_kernels_run_on_the_tensors(device):
     assert device["back"]
 

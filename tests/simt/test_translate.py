@@ -61,6 +61,13 @@ def test_static_shared_memory():
     assert "auto& b =" in out
 
 
+def test_static_shared_union_with_a_body():
+    out = code("__global__ void k() { __shared__ union { int a; float b[2]; } u; u.a = 1; }")
+    assert "struct simt_shared_1 { union { int a; float b[2]; } u; };" in out
+    assert "auto& u =" in out
+    assert out.endswith("u.a = 1; }")
+
+
 @pytest.mark.parametrize(
     "declaration",
     [
@@ -100,13 +107,15 @@ def test_function_attributes_carry_the_kernel_name():
     ("text", "construct"),
     [
         ('\n__device__ void f() { asm volatile("wgmma.fence;"); }', "inline PTX"),
-        ("\n#include <cub/cub.cuh>", "CUB"),
+        ("\nusing L = cub::BlockLoad<int, 32, 4>;", "cub::BlockLoad"),
+        ("\nthrust::device_ptr<float> p;", "Thrust"),
+        ("\nauto h = at::cuda::getCurrentCUDABlasHandle();", "cuBLAS"),
         ("\nvoid f() { cublasSgemm(h); }", "cuBLAS"),
         ("\nusing namespace cute; auto x = cute::make_tensor(a);", "CuTe"),
         ("\ncuda::barrier<cuda::thread_scope_block> b;", "cuda::barrier"),
         ("\n__global__ void __cluster_dims__(2) k() {}", "thread block cluster"),
         ("\nvoid f() { cudaGraphLaunch(g, s); }", "CUDA graph"),
-        ("\n#include <mma.h>", "tensor-core fragments (wmma)"),
+        ("\nusing namespace nvcuda; wmma::fragment<int> f;", "tensor-core fragments (wmma)"),
     ],
 )
 def test_what_needs_a_gpu_is_named_with_its_line(text, construct):
@@ -114,6 +123,31 @@ def test_what_needs_a_gpu_is_named_with_its_line(text, construct):
         translate(Source(text, "k.cu", line=10))
     assert caught.value.construct == construct
     assert caught.value.line == 11
+
+
+def test_a_library_header_alone_is_no_use_of_the_library():
+    out = code("#include <cublas_v2.h>\n#include <mma.h>\n#include <thrust/sort.h>\nint a;")
+    assert out == "\n\n\nint a;"
+
+
+@pytest.mark.parametrize(
+    ("header", "ours"),
+    [
+        ("<cub/block/block_reduce.cuh>", "<simt/cub.h>"),
+        ("<cuda/std/limits>", "<simt/cuda_std.h>"),
+        ("<cuda/atomic>", "<simt/cuda_atomic.h>"),
+        ("<ATen/cuda/detail/TensorInfo.cuh>", "<simt/torch_cuda.h>"),
+        ('"mine.h"', '"mine.h"'),
+    ],
+)
+def test_headers_have_stand_ins(header, ours):
+    assert code(f"#include {header}\nint a;") == f"#include {ours}\nint a;"
+
+
+def test_launch_with_attributes_carries_the_kernel_name():
+    out = code("void f() { cudaLaunchKernelEx(&c, k<float, 4>, a, g(b)); }")
+    assert 'simt_launch_kernel_ex(::simt::Kernel{"k", ' in out
+    assert "}, &c,k<float, 4>, a, g(b));" in out
 
 
 def test_common_ptx_has_a_meaning():

@@ -81,6 +81,8 @@ class thread_block_tile : public warp_group {
  public:
   static_assert(N <= 32, "tiles above a warp are not executed on the CPU");
   thread_block_tile() : warp_group((N == 32 ? ~0u : (1u << (N & 31)) - 1) << (simt_lane & ~(N - 1))) {}
+  template <class Other>
+  thread_block_tile(const thread_block_tile<N, Other>&) : thread_block_tile() {}
   static constexpr unsigned size() { return N; }
   static constexpr unsigned num_threads() { return N; }
   unsigned thread_rank() const { return simt_lane & (N - 1); }
@@ -90,6 +92,29 @@ class thread_block_tile : public warp_group {
 template <unsigned N, class G>
 inline thread_block_tile<N> tiled_partition(const G&) {
   return {};
+}
+
+// Any of the above, as a function's parameter: the block where `mask` is 0, else lanes of a warp.
+class thread_group {
+ public:
+  thread_group(thread_block) : lanes_(0) {}
+  thread_group(const warp_group& g) : lanes_(g.mask()) {}
+  unsigned size() const { return is_block() ? simt::block_threads() : lanes_.size(); }
+  unsigned num_threads() const { return size(); }
+  unsigned thread_rank() const { return is_block() ? simt_thread : lanes_.thread_rank(); }
+  void sync(SIMT_SITE) const {
+    if (is_block()) return simt::barrier(SIMT_HERE("thread_group::sync"));
+    lanes_.sync(simt_file, simt_line);
+  }
+
+ private:
+  bool is_block() const { return lanes_.mask() == 0; }
+  warp_group lanes_;
+};
+template <class G>
+inline thread_group tiled_partition(const G&, unsigned n) {
+  const unsigned all = n >= 32 ? ~0u : (1u << n) - 1;
+  return warp_group(all << (simt_lane / n * n));
 }
 
 struct grid_group {

@@ -213,7 +213,9 @@ static void tell_unwritten(const Unwritten& u) {
            name_of(*u.memory, *u.block, u.access.address), text(u.index).c_str(),
            text(thread_index(u.thread, u.block->launch->config.block)).c_str(), u.access.bytes,
            shared ? " in this block" : " (memory fresh from torch.empty or cudaMalloc)");
-  find(kind, "error", message, place_of_site(u.access.site), pc_of_site(u.access.site));
+  // A note: the value may be thrown away. Where it is used, the pattern of fresh memory, a NaN in
+  // every floating type, makes the result wrong.
+  find(kind, "note", message, place_of_site(u.access.site), pc_of_site(u.access.site));
 }
 
 // Was the word written after the read, by the same thread or beyond a barrier?

@@ -190,3 +190,33 @@ inline cudaError_t simt_launch_kernel(const simt::Kernel& k, void (*f)(P...), di
                                       void** args, size_t shared = 0, cudaStream_t s = nullptr) {
   return simt::launch_untyped({g, b, shared, s}, k, f, args, std::index_sequence_for<P...>{});
 }
+
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  size_t dynamicSmemBytes = 0;
+  cudaStream_t stream = nullptr;
+  cudaLaunchAttribute* attrs = nullptr;
+  unsigned numAttrs = 0;
+};
+namespace simt {
+inline Kernel with_attributes(Kernel k, const cudaLaunchConfig_t* c) {
+  for (unsigned i = 0; i < c->numAttrs; ++i)
+    if (c->attrs[i].id == cudaLaunchAttributeCooperative) k.cooperative = c->attrs[i].val.cooperative;
+  return k;
+}
+}  // namespace simt
+template <class... P, class... A>
+inline cudaError_t simt_launch_kernel_ex(const simt::Kernel& k, const cudaLaunchConfig_t* c,
+                                         void (*f)(P...), A&&... a) {
+  simt::launch({c->gridDim, c->blockDim, c->dynamicSmemBytes, c->stream},
+               simt::with_attributes(k, c), [f](auto&... x) { f(x...); },
+               static_cast<std::decay_t<P>>(std::forward<A>(a))...);
+  return simt::peek_error();
+}
+template <class... P>
+inline cudaError_t simt_launch_kernel_exc(const simt::Kernel& k, const cudaLaunchConfig_t* c,
+                                          void (*f)(P...), void** args) {
+  return simt::launch_untyped({c->gridDim, c->blockDim, c->dynamicSmemBytes, c->stream},
+                              simt::with_attributes(k, c), f, args,
+                              std::index_sequence_for<P...>{});
+}

@@ -27,6 +27,8 @@ inline void __threadfence_system() { simt::fence(); }
 inline void __nanosleep(unsigned, SIMT_SITE) { simt::spin(SIMT_HERE("__nanosleep")); }
 [[noreturn]] inline void __trap(SIMT_SITE) { simt::fault("trap", "__trap()", SIMT_HERE("__trap")); }
 inline void __brkpt() {}
+inline void cudaGridDependencySynchronize() {}  // launches end before the next one begins
+inline void cudaTriggerProgrammaticLaunchCompletion() {}
 inline void __prof_trigger(int) {}
 inline long long clock64() { return simt::ticks(); }
 inline int simt_clock() { return static_cast<int>(simt::ticks()); }

@@ -1,0 +1,3 @@
+#pragma once
+#include "simt/bfloat.h"
+#include "simt/fp8.h"
