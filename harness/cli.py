@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -27,8 +28,15 @@ COMMANDS = ("evaluate", "doctor", "lint", "history", "best", "compare", "table")
 OK, BAD, USAGE, ENVIRONMENT, NEEDS_GPU = range(5)
 
 
+def _end_politely(number, frame) -> None:
+    """A closed terminal or `kill`: as Ctrl-C, so that every process started here is ended."""
+    raise KeyboardInterrupt
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run a command line; returns the exit code. STEELYARD_DEBUG=1 shows tracebacks."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end_politely)
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or (words[0] not in COMMANDS and words[0] not in ("--help", "-h")):
         words.insert(0, "evaluate")
@@ -71,6 +79,10 @@ def evaluate(
         str | None, typer.Option(help="write the reports; - is standard output")
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="list ops and cases, run nothing")] = False,
+    html: Annotated[str | None, typer.Option(help="write one self-contained page")] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="evaluate one op again at each save")
+    ] = False,
     timing: Annotated[
         bool, typer.Option("--timing/--check-only", help="time what is right")
     ] = True,
@@ -88,10 +100,33 @@ def evaluate(
     plans = plan.plans(request)
     if list_:
         return _list(plans)
-    return _carry_out(plans, json)
+    if watch:
+        return _watch(request, plans, json or html)
+    return _carry_out(plans, json, html)
 
 
-def _carry_out(plans, json: str | None) -> int:
+def _watch(request: plan.Request, plans, file: str | None) -> int:
+    from harness import watch
+    from harness.report import screen, terminal
+
+    if len(plans) != 1 or file:
+        wrong = "goes without --json and --html" if file else f"watches one op, not {len(plans)}"
+        raise Failed(
+            Outcome.DOES_NOT_LOAD, "watch", f"--watch {wrong}: python run_eval.py OP --watch"
+        )
+    past = _history()
+    shown = screen.Screen(terminal.console())
+
+    def show(report: Report) -> None:
+        changes = past.changes(report)
+        past.add(report)
+        shown.show(report, changes)
+
+    watch.loop(request, show, shown.listening)
+    return OK
+
+
+def _carry_out(plans, json: str | None = None, html: str | None = None) -> int:
     """Evaluate, keep, write, show: in that order, so that nothing shown can be lost."""
     from harness import cache, run
     from harness.report import json_file, progress, terminal
@@ -215,7 +250,7 @@ def compare(
     request = plan.Request(ops=(op,), cases=tuple(case or ()), solution=first, device=chosen)
     plan.plans(dataclasses.replace(request, solution=second))  # says what is wrong with it
     plans = tuple(dataclasses.replace(p, peers=(second,)) for p in plan.plans(request))
-    return _carry_out(plans, None)
+    return _carry_out(plans)
 
 
 @app.command()

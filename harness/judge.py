@@ -2,7 +2,8 @@
 
 python -m harness.judge PLAN.json REPORT.json [wait]   ("-" for PLAN.json: standard input)
 With "wait" all that does not depend on the solution is made ready, and the solution is looked at
-when a line comes in on standard input; its end without one ends the process. The Report is rewritten after each case; progress is JSON lines {"text": ...} on standard output.
+when a line comes in on standard input; its end without one ends the process.
+The Report is rewritten after each case; progress is JSON lines {"text": ...} on standard output.
 """
 
 from __future__ import annotations

@@ -50,8 +50,9 @@ def test_change_against_the_last_run_of_the_same_place(history, write):
     history.add(report(write, 8.0, gpu="another"))
     history.add(report(write, 0, ok=False))
     (change,) = history.changes(report(write, 5.0))
-    assert change.ratio == pytest.approx(2.0)
-    assert change.verdict == "faster"
+    assert change.ratio.median == pytest.approx(2.0)
+    assert change.ratio.verdict == "faster"
+    assert change.ratio.low < 2 < change.ratio.high
 
 
 def test_another_reference_is_another_problem(history, write):
@@ -66,12 +67,13 @@ def test_another_reference_is_another_problem(history, write):
     [
         (10.0, 5.0, 0.01, "faster"),
         (5.0, 10.0, 0.01, "slower"),
-        (5.0, 5.02, 0.01, "same"),
+        (50.0, 50.2, 0.01, "same"),
+        (5.0, 5.1, 0.001, "same"),
         (5.0, 5.5, 0.2, "cannot tell"),
     ],
 )
 def test_verdict(before, now, half, verdict):
-    assert Change("a", stat(before, half), stat(now, half), 0.01).verdict == verdict
+    assert Change("a", stat(before, half), stat(now, half), 0.01).ratio.verdict == verdict
 
 
 def test_best_gives_back_the_fastest_right_source(history, write):
