@@ -8,6 +8,7 @@ The Report is rewritten after each case; progress is JSON lines {"text": ...} on
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -120,6 +121,8 @@ def evaluate(
     writer.seed = secrets.randbits(32) if plan.seed is None else plan.seed
     reference = problem.load(plan.reference)
     place = judge_remote.place(plan.device)
+    if place.cuda is None:
+        _build_cpu_runtime()
     session = Session(plan, reference, place, writer.seed, writer.say)
     writer.change(environment=environment(plan), notes=reference.notes)
     try:
@@ -139,6 +142,15 @@ def evaluate(
     finally:
         session.close()
         _conclude(session, writer, place)
+
+
+def _build_cpu_runtime() -> None:
+    """A confined candidate cannot write to the cache; what fails here, it will meet and tell."""
+    from harness.simt import compiler
+
+    with contextlib.suppress(Exception):
+        compiler.runtime_library()
+        compiler.torch_allocator()
 
 
 # Outcomes that hold for the file, whichever case showed them first.

@@ -92,7 +92,6 @@ class Session:
         self.solution, reference = folder / "sol.py", folder / "toy.py"
         self.solution.write_text(SOLUTION)
         reference.write_text(REFERENCE)
-        (folder / "cache" / "simt").mkdir(parents=True)
         command = [sys.executable, str(plan.ROOT / "run_eval.py"), "--reference", str(reference)]
         command += ["--solution", str(self.solution), "--device", "cpu", "--watch"]
         environment = {**os.environ, "STEELYARD_CACHE": str(folder / "cache")}
