@@ -131,6 +131,10 @@ def _carry_out(plans, json: str | None = None, html: str | None = None) -> int:
     from harness import cache, run
     from harness.report import json_file, progress, terminal
 
+    if html is not None:
+        from harness.report import html as pages
+
+        pages.check()
     out = terminal.console(stderr=json == "-")
     with progress.shown() as listen:
         reports = run.evaluate(plans, listen, run.run_folder(cache.root()))
@@ -140,8 +144,22 @@ def _carry_out(plans, json: str | None = None, html: str | None = None) -> int:
         past.add(report)
     if json is not None:
         json_file.write(reports, json)
+    if html is not None:
+        pages.write(reports, _past(past, reports), html)
     terminal.show(reports, out, changes)
     return exit_code(reports)
+
+
+def _past(history, reports) -> dict:
+    """Earlier runs of each op where it was judged now, oldest first."""
+    return {
+        report.op: tuple(
+            run
+            for run in reversed(history.runs(report.op, 200))
+            if run.report.environment.gpu == report.environment.gpu
+        )
+        for report in reports
+    }
 
 
 def _history():
@@ -257,12 +275,17 @@ def compare(
 def table(
     results: Annotated[list[str], typer.Argument(help="result files of --json")],
     into: Annotated[str | None, typer.Option(help="Markdown file whose table to renew")] = None,
+    html: Annotated[str | None, typer.Option(help="write the self-contained page instead")] = None,
 ) -> int:
     """Print the Markdown table of result files, or renew the one between a file's markers."""
     from harness.report import json_file, markdown
 
     reports = tuple(report for path in results for report in json_file.read(path))
-    if into is None:
+    if html is not None:
+        from harness.report import html as pages
+
+        pages.write(reports, _past(_history(), reports), html)
+    elif into is None:
         print(markdown.table(reports))
     else:
         markdown.renew(Path(into), reports)
