@@ -9,6 +9,7 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 from harness.history import Run
 from harness.records import Failed, Outcome, Report, Stat
@@ -55,7 +56,8 @@ def _speedups(reports: Sequence[Report]) -> Chart | None:
         return None
     figure, axes = _axes(HEIGHT_IN * max(0.6, len(rows) / 9 + 0.25))
     for at, (_, ratio) in enumerate(rows):
-        reach = [[ratio.median - ratio.low], [ratio.high - ratio.median]]
+        known = isfinite(ratio.high)  # few samples give no interval
+        reach = [[ratio.median - ratio.low], [ratio.high - ratio.median]] if known else None
         axes.errorbar(ratio.median, at, xerr=reach, fmt="o", color=ACCENT, ms=4, capsize=2)
     axes.axvline(1, color=SECOND, lw=1)
     _log(axes.xaxis, [end for _, r in rows for end in (r.low, r.high)] + [1])
@@ -112,7 +114,7 @@ def _history(op: str, runs: Sequence[Run]) -> Chart | None:
         values = [stat.median_us for _, stat in stats]
         reach = [
             [s.median_us - s.low_us for _, s in stats],
-            [s.high_us - s.median_us for _, s in stats],
+            [s.high_us - s.median_us if isfinite(s.high_us) else 0.0 for _, s in stats],
         ]
         axes.errorbar(
             [run for run, _ in stats],
@@ -155,7 +157,13 @@ def _axes(height_in: float):
 
 def _log(axis, values: Sequence[float]) -> None:
     """A logarithmic axis from the data's least to its largest, with plain numbers as ticks."""
-    from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter, NullLocator
+    from matplotlib.ticker import (
+        EngFormatter,
+        FuncFormatter,
+        LogLocator,
+        NullFormatter,
+        NullLocator,
+    )
 
     positive = [value for value in values if 0 < value < float("inf")]
     if not positive:
@@ -168,10 +176,11 @@ def _log(axis, values: Sequence[float]) -> None:
     else:
         axes.set_yscale("log")
         axes.set_ylim(low, high)
+    plain = FuncFormatter(lambda value, _: f"{value:g}")
     wide = high / low > 100
     axis.set_major_locator(LogLocator(subs=(1,) if wide else (1, 1.5, 2, 3, 5, 7)))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(EngFormatter(sep=""))
+    axis.set_major_formatter(EngFormatter(sep="") if high > 1e5 else plain)
     axis.set_minor_formatter(NullFormatter())
 
 
