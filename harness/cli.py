@@ -24,7 +24,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Judge and time inline CUDA solutions. Without a command: evaluate (all ops, all cases).",
 )
-COMMANDS = ("evaluate", "doctor", "lint", "history", "best", "compare", "table")
+COMMANDS = (
+    *("evaluate", "doctor", "lint", "history", "best", "compare", "table"),
+    *("sass", "profile", "sanitize"),
+)
 OK, BAD, USAGE, ENVIRONMENT, NEEDS_GPU = range(5)
 
 
@@ -220,6 +223,24 @@ def lint(
 
     for line in lines.lint_lines(one):
         print(line)
+    return OK
+
+
+@app.command()
+def sass(
+    op: Annotated[str, typer.Argument(help="op whose machine code is shown")],
+    kernel: Annotated[str, typer.Option(help="only kernels whose name contains this")] = "",
+    solution: Annotated[str | None, typer.Option(help="any solution file")] = None,
+) -> int:
+    """Show each kernel's registers, memory accesses by width, and machine code."""
+    (one,) = plan.plans(plan.Request(ops=(op,), solution=solution, device=driver.choose(None)))
+    from harness import sass as machine
+
+    found = [k for k in machine.kernels(one.solution, one.device) if kernel in k.name]
+    if not found:
+        raise Failed(Outcome.DOES_NOT_LOAD, "sass", f"{op}: no kernel with {kernel!r} in its name")
+    for shown in found:
+        print("\n".join((*machine.digest(shown), *shown.code, "")))
     return OK
 
 
