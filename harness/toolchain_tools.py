@@ -31,6 +31,20 @@ def find(name: str) -> str:
     raise Failed(Outcome.ENVIRONMENT, "tools", f"{name} was not found; {REMEDY[name]}")
 
 
+def require(name: str, device: str) -> str:
+    """The path of a tool that looks at a running GPU. Raises Failed with all that is missing."""
+    missing, path = [], ""
+    if not device.startswith("cuda"):
+        missing.append("a CUDA device is needed and there is none")
+    try:
+        path = find(name)
+    except Failed as failed:
+        missing.append(failed.failure.message)
+    if missing:
+        raise Failed(Outcome.ENVIRONMENT, "tools", "; ".join(missing))
+    return path
+
+
 def _folders() -> Iterator[Path]:
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if os.environ.get(variable):
