@@ -325,19 +325,23 @@ def best(op: Annotated[str, typer.Argument(help="op whose fastest right source i
 @app.command()
 def compare(
     op: Annotated[str, typer.Argument(help="op both files solve")],
-    first: Annotated[str, typer.Argument(help="a solution file")],
-    second: Annotated[str, typer.Argument(help="the file it is compared with")],
+    first: Annotated[str, typer.Argument(help="a solution: file, number of a run, or commit")],
+    second: Annotated[str, typer.Argument(help="what it is compared with, named likewise")],
     case: Annotated[list[str] | None, typer.Option(help="only this case (repeatable)")] = None,
     device: Annotated[str | None, typer.Option(help="cuda or cuda:N")] = None,
 ) -> int:
-    """Measure two solution files side by side, sample by sample, on a GPU."""
+    """Measure two solutions side by side, sample by sample, on a GPU."""
     import dataclasses
+
+    from harness import cache, run, versions
 
     chosen = driver.choose(device)
     if chosen == "cpu":
         raise Failed(
             Outcome.ENVIRONMENT, "device", "compare measures times and needs a GPU; there is none"
         )
+    folder = run.run_folder(cache.root())
+    first, second = (versions.resolve(w, op, _history(), folder) for w in (first, second))
     request = plan.Request(ops=(op,), cases=tuple(case or ()), solution=first, device=chosen)
     plan.plans(dataclasses.replace(request, solution=second))  # says what is wrong with it
     plans = tuple(dataclasses.replace(p, peers=(second,)) for p in plan.plans(request))

@@ -115,19 +115,28 @@ class History:
         return tuple(found)
 
     def best(self, op: str) -> tuple[Run, str] | None:
-        """The right run with the least geometric mean of device times, and its source."""
-        right = [run for run in self.runs(op, 100_000) if run.report.ok]
-        timed = [run for run in right if all(_time(c) for c in run.report.cases)]
-        most = max((len(run.report.cases) for run in timed), default=0)
-        timed = [run for run in timed if len(run.report.cases) == most]
+        """The right run with the least geometric mean of device times, and its source.
+
+        Among the runs on the newest timed run's GPU that timed the most cases; cases that are
+        checked only count for being right.
+        """
+        timed = [r for r in self.runs(op, 100_000) if r.report.ok and _timed(r)]
+        timed = [r for r in timed if _place(r.report) == _place(timed[0].report)]
+        most = max((_timed(r) for r in timed), key=len, default=frozenset())
+        timed = [r for r in timed if _timed(r) == most]
         if not timed:
             return None
         winner = min(timed, key=_product)
+        return winner, self.source(op, winner.id)
+
+    def source(self, op: str, run: int) -> str | None:
+        """The text that a run of this op judged; None for a number that is none."""
         with self._open() as db:
-            (text,) = db.execute(
-                "select text from sources where hash = ?", (winner.source_hash,)
+            found = db.execute(
+                "select text from sources join runs on source = hash where op = ? and id = ?",
+                (op, run),
             ).fetchone()
-        return winner, text
+        return found[0] if found else None
 
     def _past(self, report: Report) -> dict[tuple[str, str], Stat]:
         with self._open() as db:
@@ -156,10 +165,15 @@ class History:
             db.close()
 
 
+def _timed(run: Run) -> frozenset[str]:
+    return frozenset(c.case.label for c in run.report.cases if _time(c) is not None)
+
+
 def _product(run: Run) -> float:
     product = 1.0
     for case in run.report.cases:
-        product *= _time(case).median_us
+        if (stat := _time(case)) is not None:
+            product *= stat.median_us
     return product
 
 
