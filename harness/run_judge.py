@@ -32,6 +32,7 @@ class Judging:
 
     def __init__(self, one: Plan, keep: Path, waits: bool = False):
         self.plan, self.waits = one, waits
+        self.released = not waits  # whether it may look at the solution
         self._report_file = keep / f"{one.op}.judge.json"
         self._log_file = keep / f"{one.op}.judge.log"
         plan_file = keep / f"{one.op}.plan.json"
@@ -80,6 +81,7 @@ class Judging:
                 self._process.stdin.close()
 
     def _release(self) -> None:
+        self.released = True
         with contextlib.suppress(OSError):  # it died while it waited: its log says why
             self._process.stdin.write(b"go\n")
             self._process.stdin.close()

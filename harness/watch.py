@@ -127,7 +127,7 @@ def _once(request: plan.Request, first: Plan, spare: _Spare, saved: Saves, liste
         plans = plan.plans(request)
     except Failed as failed:
         return _unplanned(first, failed.failure)
-    keep, ready = spare.take(plans[0])
+    keep, judging = spare.take(plans[0])
     with listen() as step:
 
         def checked(progress: run.Progress) -> None:
@@ -135,10 +135,9 @@ def _once(request: plan.Request, first: Plan, spare: _Spare, saved: Saves, liste
             step(progress)
 
         try:
-            (report,) = run.evaluate(plans, checked, keep, ready)
+            (report,) = run.evaluate(plans, checked, keep, {plans[0].op: judging})
         finally:
-            for judging in ready.values():
-                judging.end()
+            spare.put_back(judging)
     return report
 
 
@@ -155,24 +154,41 @@ class _Spare:
         self._reference = ""
 
     def prepare(self, request: plan.Request) -> None:
+        """Start one for the next save, where there is none."""
         try:
             (one,) = plan.plans(request)
-            self._reference = _text(one.reference)
         except Failed:
             return
-        self._keep = run.run_folder(cache.root())
-        self._judging = Judging(one, self._keep, waits=True)
+        if not self._fits(one):
+            self._start(one)
 
-    def take(self, wanted: Plan) -> tuple[Path, dict[str, Judging]]:
-        """A folder for the run, and the waiting process where it is still of use."""
+    def take(self, wanted: Plan) -> tuple[Path, Judging]:
+        """A folder for the run and a process that is ready for it, or getting ready meanwhile."""
+        if not self._fits(wanted):
+            self._start(wanted)
         judging, self._judging = self._judging, None
-        if judging is None:
-            return run.run_folder(cache.root()), {}
-        same = judging.plan == wanted and self._reference == _text(wanted.reference)
-        if same and judging.alive:
-            return self._keep, {wanted.op: judging}
-        judging.end()
-        return run.run_folder(cache.root()), {}
+        return self._keep, judging
+
+    def put_back(self, judging: Judging) -> None:
+        """One that never saw a solution serves the next save; any other is ended."""
+        if judging.released:
+            judging.end()
+        else:
+            self._judging = judging
+
+    def _fits(self, wanted: Plan) -> bool:
+        judging = self._judging
+        return (
+            judging is not None
+            and judging.alive
+            and judging.plan == wanted
+            and self._reference == _text(wanted.reference)
+        )
+
+    def _start(self, one: Plan) -> None:
+        self.end()
+        self._reference, self._keep = _text(one.reference), run.run_folder(cache.root())
+        self._judging = Judging(one, self._keep, waits=True)
 
     def end(self) -> None:
         if self._judging is not None:

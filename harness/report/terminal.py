@@ -119,7 +119,7 @@ def _columns_that_fit(lines: tuple[Row, ...], width: int) -> list[str]:
         for i, name in enumerate(COLUMNS)
     }
     shown = list(COLUMNS)
-    if all(row.eager == "–" and row.compile == "–" for row in lines):
+    if all(row.eager in ("–", "") and row.compile in ("–", "") for row in lines):
         shown = [n for n in shown if n not in ("eager µs", "compile µs", "speed-up", "of floor")]
     for name in DROP_ORDER:
         if sum(widths[n] + 2 for n in shown) <= width:
