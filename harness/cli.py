@@ -251,9 +251,10 @@ def profile(
     solution: Annotated[str | None, typer.Option(help="any solution file")] = None,
 ) -> int:
     """Nsight Compute on one call: bandwidth, occupancy, stalls, access widths; keeps its report."""
-    from harness import cache, ncu, run
+    from harness import cache, ncu, run, toolchain_tools
     from harness import sass as machine
 
+    toolchain_tools.require("ncu", driver.choose(None))
     one = _one(op, (case,), solution)
     report = run.run_folder(cache.root()) / f"{op}.ncu-rep"
     found = ncu.profile(one, report)
@@ -274,8 +275,9 @@ def sanitize(
     solution: Annotated[str | None, typer.Option(help="any solution file")] = None,
 ) -> int:
     """compute-sanitizer's four tools over the op's cases; exit 1 when one finds something."""
-    from harness import bare_call, cache, run, sanitizer
+    from harness import bare_call, cache, run, sanitizer, toolchain_tools
 
+    toolchain_tools.require("compute-sanitizer", driver.choose(None))
     one = _one(op, tuple(case or ()), solution)
     folder = run.run_folder(cache.root())
     count = 0

@@ -111,7 +111,7 @@ def test_a_call_that_fails_by_itself_is_told_with_its_last_words(tmp_path, write
 @pytest.mark.parametrize("command", ["profile", "sanitize"])
 def test_what_is_missing_is_said_in_one_sentence(command):
     done = subprocess.run(
-        [sys.executable, plan.ROOT / "run_eval.py", command, "pack_tokens"],
+        [sys.executable, plan.ROOT / "run_eval.py", command, "multihot_to_indices"],
         capture_output=True,
         text=True,
         env={"PATH": "/usr/bin:/bin", "CUDA_VISIBLE_DEVICES": ""},
