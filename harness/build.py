@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -127,8 +127,10 @@ def _run_all(jobs: list[Job], on_event, time_limit_s: float) -> None:
         finally:
             for future in futures:
                 future.cancel()
-            for job in jobs:
-                _end_group(job.process)
+            while not all(future.done() for future in futures):  # one may just be starting
+                for job in jobs:
+                    _end_group(job.process)
+                wait(futures, timeout=TICK_S)
     for future in futures:
         if not future.cancelled():
             future.result()

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -23,12 +24,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Judge and time inline CUDA solutions. Without a command: evaluate (all ops, all cases).",
 )
-COMMANDS = ("evaluate", "doctor", "lint", "history", "best", "compare", "table")
+COMMANDS = (
+    *("evaluate", "doctor", "lint", "history", "best", "compare", "table"),
+    *("sass", "profile", "sanitize"),
+)
 OK, BAD, USAGE, ENVIRONMENT, NEEDS_GPU = range(5)
+
+
+def _end_politely(number, frame) -> None:
+    """A closed terminal or `kill`: as Ctrl-C, so that every process started here is ended."""
+    raise KeyboardInterrupt
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command line; returns the exit code. STEELYARD_DEBUG=1 shows tracebacks."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end_politely)
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or (words[0] not in COMMANDS and words[0] not in ("--help", "-h")):
         words.insert(0, "evaluate")
@@ -71,6 +82,10 @@ def evaluate(
         str | None, typer.Option(help="write the reports; - is standard output")
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="list ops and cases, run nothing")] = False,
+    html: Annotated[str | None, typer.Option(help="write one self-contained page")] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="evaluate one op again at each save")
+    ] = False,
     timing: Annotated[
         bool, typer.Option("--timing/--check-only", help="time what is right")
     ] = True,
@@ -88,14 +103,41 @@ def evaluate(
     plans = plan.plans(request)
     if list_:
         return _list(plans)
-    return _carry_out(plans, json)
+    if watch:
+        return _watch(request, plans, json or html)
+    return _carry_out(plans, json, html)
 
 
-def _carry_out(plans, json: str | None) -> int:
+def _watch(request: plan.Request, plans, file: str | None) -> int:
+    from harness import watch
+    from harness.report import screen, terminal
+
+    if len(plans) != 1 or file:
+        wrong = "goes without --json and --html" if file else f"watches one op, not {len(plans)}"
+        raise Failed(
+            Outcome.DOES_NOT_LOAD, "watch", f"--watch {wrong}: python run_eval.py OP --watch"
+        )
+    past = _history()
+    shown = screen.Screen(terminal.console())
+
+    def show(report: Report) -> None:
+        changes = past.changes(report)
+        past.add(report)
+        shown.show(report, changes)
+
+    watch.loop(request, show, shown.listening)
+    return OK
+
+
+def _carry_out(plans, json: str | None = None, html: str | None = None) -> int:
     """Evaluate, keep, write, show: in that order, so that nothing shown can be lost."""
     from harness import cache, run
     from harness.report import json_file, progress, terminal
 
+    if html is not None:
+        from harness.report import html as pages
+
+        pages.check()
     out = terminal.console(stderr=json == "-")
     with progress.shown() as listen:
         reports = run.evaluate(plans, listen, run.run_folder(cache.root()))
@@ -105,8 +147,22 @@ def _carry_out(plans, json: str | None) -> int:
         past.add(report)
     if json is not None:
         json_file.write(reports, json)
+    if html is not None:
+        pages.write(reports, _past(past, reports), html)
     terminal.show(reports, out, changes)
     return exit_code(reports)
+
+
+def _past(history, reports) -> dict:
+    """Earlier runs of each op where it was judged now, oldest first."""
+    return {
+        report.op: tuple(
+            run
+            for run in reversed(history.runs(report.op, 200))
+            if run.report.environment.gpu == report.environment.gpu
+        )
+        for report in reports
+    }
 
 
 def _history():
@@ -170,6 +226,78 @@ def lint(
     return OK
 
 
+@app.command()
+def sass(
+    op: Annotated[str, typer.Argument(help="op whose machine code is shown")],
+    kernel: Annotated[str, typer.Option(help="only kernels whose name contains this")] = "",
+    solution: Annotated[str | None, typer.Option(help="any solution file")] = None,
+) -> int:
+    """Show each kernel's registers, memory accesses by width, and machine code."""
+    from harness import sass as machine
+
+    one = _one(op, (), solution)
+    found = [k for k in machine.kernels(one.solution, one.device) if kernel in k.name]
+    if not found:
+        raise Failed(Outcome.DOES_NOT_LOAD, "sass", f"{op}: no kernel with {kernel!r} in its name")
+    for shown in found:
+        print("\n".join((*machine.digest(shown), *shown.code, "")))
+    return OK
+
+
+@app.command()
+def profile(
+    op: Annotated[str, typer.Argument(help="op whose kernels are profiled")],
+    case: Annotated[str, typer.Option(help="the case to call")] = "headline",
+    solution: Annotated[str | None, typer.Option(help="any solution file")] = None,
+) -> int:
+    """Nsight Compute on one call: bandwidth, occupancy, stalls, access widths; keeps its report."""
+    from harness import cache, ncu, run, toolchain_tools
+    from harness import sass as machine
+
+    toolchain_tools.require("ncu", driver.choose(None))
+    one = _one(op, (case,), solution)
+    report = run.run_folder(cache.root()) / f"{op}.ncu-rep"
+    found = ncu.profile(one, report)
+    code = {k.name: k for k in machine.kernels(one.solution, one.device)}
+    for launch in found:
+        lines = list(ncu.digest(launch))
+        if launch.kernel in code:
+            lines += list(machine.digest(code[launch.kernel]))[1:]
+        print("\n".join((*lines, "")))
+    print(f"All of it: ncu-ui {report}")
+    return OK
+
+
+@app.command()
+def sanitize(
+    op: Annotated[str, typer.Argument(help="op whose kernels are examined")],
+    case: Annotated[list[str] | None, typer.Option(help="only this case (repeatable)")] = None,
+    solution: Annotated[str | None, typer.Option(help="any solution file")] = None,
+) -> int:
+    """compute-sanitizer's four tools over the op's cases; exit 1 when one finds something."""
+    from harness import bare_call, cache, run, sanitizer, toolchain_tools
+
+    toolchain_tools.require("compute-sanitizer", driver.choose(None))
+    one = _one(op, tuple(case or ()), solution)
+    folder = run.run_folder(cache.root())
+    count = 0
+    for tool, findings in sanitizer.examine(one, folder):
+        count += len(findings)
+        print(f"{tool}: {len(findings) or 'nothing'} found")
+        for finding in findings:
+            print(f"  {sanitizer.shown(finding, one.solution, bare_call.generated(folder))}")
+    print(f"{'Fix the first line above' if count else 'All four are clean'}; outputs: {folder}")
+    return BAD if count else OK
+
+
+def _one(op: str, cases: tuple[str, ...], solution: str | None):
+    """The plan of one op on the first GPU, or on the CPU where there is none."""
+    device = driver.choose(None)
+    request = plan.Request(ops=(op,), cases=cases, solution=solution, device=device)
+    (one,) = plan.plans(request)
+    return one
+
+
 @app.command(name="history")
 def show_history(op: Annotated[str, typer.Argument(help="op whose runs are listed")]) -> int:
     """List the past runs of an op, newest first."""
@@ -199,35 +327,44 @@ def best(op: Annotated[str, typer.Argument(help="op whose fastest right source i
 @app.command()
 def compare(
     op: Annotated[str, typer.Argument(help="op both files solve")],
-    first: Annotated[str, typer.Argument(help="a solution file")],
-    second: Annotated[str, typer.Argument(help="the file it is compared with")],
+    first: Annotated[str, typer.Argument(help="a solution: file, number of a run, or commit")],
+    second: Annotated[str, typer.Argument(help="what it is compared with, named likewise")],
     case: Annotated[list[str] | None, typer.Option(help="only this case (repeatable)")] = None,
     device: Annotated[str | None, typer.Option(help="cuda or cuda:N")] = None,
 ) -> int:
-    """Measure two solution files side by side, sample by sample, on a GPU."""
+    """Measure two solutions side by side, sample by sample, on a GPU."""
     import dataclasses
+
+    from harness import cache, run, versions
 
     chosen = driver.choose(device)
     if chosen == "cpu":
         raise Failed(
             Outcome.ENVIRONMENT, "device", "compare measures times and needs a GPU; there is none"
         )
+    folder = run.run_folder(cache.root())
+    first, second = (versions.resolve(w, op, _history(), folder) for w in (first, second))
     request = plan.Request(ops=(op,), cases=tuple(case or ()), solution=first, device=chosen)
     plan.plans(dataclasses.replace(request, solution=second))  # says what is wrong with it
     plans = tuple(dataclasses.replace(p, peers=(second,)) for p in plan.plans(request))
-    return _carry_out(plans, None)
+    return _carry_out(plans)
 
 
 @app.command()
 def table(
     results: Annotated[list[str], typer.Argument(help="result files of --json")],
     into: Annotated[str | None, typer.Option(help="Markdown file whose table to renew")] = None,
+    html: Annotated[str | None, typer.Option(help="write the self-contained page instead")] = None,
 ) -> int:
     """Print the Markdown table of result files, or renew the one between a file's markers."""
     from harness.report import json_file, markdown
 
     reports = tuple(report for path in results for report in json_file.read(path))
-    if into is None:
+    if html is not None:
+        from harness.report import html as pages
+
+        pages.write(reports, _past(_history(), reports), html)
+    elif into is None:
         print(markdown.table(reports))
     else:
         markdown.renew(Path(into), reports)

@@ -6,6 +6,7 @@ Write-ahead logging makes it safe to be killed at any time and to run twice at o
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import sqlite3
@@ -13,7 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.records import CaseReport, Report, Stat, from_dict, to_dict
+from harness import intervals
+from harness.records import CaseReport, Ratio, Report, Stat, from_dict, to_dict
 
 SCHEMA = """
 create table if not exists sources (hash text primary key, text text not null);
@@ -44,28 +46,23 @@ class Run:
 
 @dataclass(frozen=True)
 class Change:
-    """A case's device time (whole call where there is none) against the run before."""
+    """A case's time against the last run that measured the same: device time or whole call."""
 
     label: str
     before: Stat
     now: Stat
-    noise: float
+    noise: float | None
+    basis: str = "device"
 
     @property
-    def ratio(self) -> float:
-        """Above 1: faster than before."""
-        return self.before.median_us / self.now.median_us
-
-    @property
-    def verdict(self) -> str:
-        """faster, slower, same or cannot tell, from the two intervals and the noise floor."""
-        low = self.before.low_us / self.now.high_us / (1 + self.noise)
-        high = self.before.high_us / self.now.low_us * (1 + self.noise)
-        if low > 1:
-            return "faster"
-        if high < 1:
-            return "slower"
-        return "same" if high - low < 0.1 else "cannot tell"
+    def ratio(self) -> Ratio:
+        """Above 1: faster than before. Its interval allows for what a repeat differs by."""
+        found = intervals.against("before", self.now, self.before, self.noise, self.basis)
+        step = intervals.step_of([(self.now.median_us, self.before.median_us)], self.basis)
+        noise = None if self.noise is None else max(self.noise, step)
+        word = intervals.verdict(found.low, found.high, noise, step)
+        low, high = found.low / (1 + step), found.high * (1 + step)
+        return dataclasses.replace(found, low=low, high=high, verdict=word)
 
 
 @dataclass(frozen=True)
@@ -110,38 +107,49 @@ class History:
         past = self._past(report)
         found = []
         for case in report.cases:
-            now, before = _time(case), past.get(case.case.label)
-            if now is not None and before is not None:
-                found.append(Change(case.case.label, before, now, case.speed.noise or 0.0))
+            for basis, now in _times(case).items():
+                before = past.get((case.case.label, basis))
+                if before is not None:
+                    found.append(Change(case.case.label, before, now, case.speed.noise, basis))
+                    break
         return tuple(found)
 
     def best(self, op: str) -> tuple[Run, str] | None:
-        """The right run with the least geometric mean of device times, and its source."""
-        right = [run for run in self.runs(op, 100_000) if run.report.ok]
-        timed = [run for run in right if all(_time(c) for c in run.report.cases)]
-        most = max((len(run.report.cases) for run in timed), default=0)
-        timed = [run for run in timed if len(run.report.cases) == most]
+        """The right run with the least geometric mean of device times, and its source.
+
+        Among the runs on the newest timed run's GPU that timed the most cases; cases that are
+        checked only count for being right.
+        """
+        timed = [r for r in self.runs(op, 100_000) if r.report.ok and _timed(r)]
+        timed = [r for r in timed if _place(r.report) == _place(timed[0].report)]
+        most = max((_timed(r) for r in timed), key=len, default=frozenset())
+        timed = [r for r in timed if _timed(r) == most]
         if not timed:
             return None
         winner = min(timed, key=_product)
-        with self._open() as db:
-            (text,) = db.execute(
-                "select text from sources where hash = ?", (winner.source_hash,)
-            ).fetchone()
-        return winner, text
+        return winner, self.source(op, winner.id)
 
-    def _past(self, report: Report) -> dict[str, Stat]:
+    def source(self, op: str, run: int) -> str | None:
+        """The text that a run of this op judged; None for a number that is none."""
+        with self._open() as db:
+            found = db.execute(
+                "select text from sources join runs on source = hash where op = ? and id = ?",
+                (op, run),
+            ).fetchone()
+        return found[0] if found else None
+
+    def _past(self, report: Report) -> dict[tuple[str, str], Stat]:
         with self._open() as db:
             found = db.execute(
                 "select report from runs where op = ? and gpu = ? and reference = ?"
                 " order by id desc limit 50",
                 (report.op, _place(report), _digest(report.reference)),
             ).fetchall()
-        past: dict[str, Stat] = {}
+        past: dict[tuple[str, str], Stat] = {}
         for (text,) in found:
             for case in from_dict(Report, json.loads(text)).cases:
-                if case.speed is not None and _time(case) is not None:
-                    past.setdefault(case.case.label, _time(case))
+                for basis, stat in _times(case).items():
+                    past.setdefault((case.case.label, basis), stat)
         return past
 
     @contextlib.contextmanager
@@ -157,11 +165,25 @@ class History:
             db.close()
 
 
+def _timed(run: Run) -> frozenset[str]:
+    return frozenset(c.case.label for c in run.report.cases if _time(c) is not None)
+
+
 def _product(run: Run) -> float:
     product = 1.0
     for case in run.report.cases:
-        product *= _time(case).median_us
+        if (stat := _time(case)) is not None:
+            product *= stat.median_us
     return product
+
+
+def _times(case: CaseReport) -> dict[str, Stat]:
+    """The solution's times by what they are of, the better one to compare first."""
+    if case.speed is None:
+        return {}
+    solution = case.speed.solution
+    both = {"device": solution.device, "call": solution.call}
+    return {basis: stat for basis, stat in both.items() if stat is not None}
 
 
 def _time(case: CaseReport) -> Stat | None:

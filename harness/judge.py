@@ -1,11 +1,14 @@
 """The trusted side: judge one solution against one reference, and write exactly one Report.
 
-python -m harness.judge PLAN.json REPORT.json   ("-" for PLAN.json: standard input)
+python -m harness.judge PLAN.json REPORT.json [wait]   ("-" for PLAN.json: standard input)
+With "wait" all that does not depend on the solution is made ready, and the solution is looked at
+when a line comes in on standard input; its end without one ends the process.
 The Report is rewritten after each case; progress is JSON lines {"text": ...} on standard output.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -16,6 +19,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from harness import sandbox_confine
@@ -36,7 +40,7 @@ GIVE_UP_AFTER = 2  # cases that timed out
 
 
 def main(arguments: list[str]) -> int:
-    plan_file, report_file = arguments
+    plan_file, report_file, *wait = arguments
     sandbox_confine.hide()
     text = sys.stdin.read() if plan_file == "-" else Path(plan_file).read_text(encoding="utf-8")
     plan = from_dict(Plan, json.loads(text))
@@ -44,7 +48,7 @@ def main(arguments: list[str]) -> int:
     writer.write()
     before: dict[str, str] = {}
     try:
-        evaluate(plan, writer, before)
+        evaluate(plan, writer, before, _wait_for_line if wait else None)
     except Failed as failed:
         writer.change(failure=failed.failure)
     except Exception as error:
@@ -93,10 +97,21 @@ class Writer:
         return dataclasses.replace(case, check=check)
 
 
-def evaluate(plan: Plan, writer: Writer, before: dict[str, str]) -> None:
+def _wait_for_line() -> None:
+    if not sys.stdin.readline():
+        raise SystemExit(0)
+
+
+def evaluate(
+    plan: Plan,
+    writer: Writer,
+    before: dict[str, str],
+    wait: Callable[[], None] | None = None,
+) -> None:
     """Load the reference, then check and time case after case.
 
     before: gets the hash of each file that a solution must leave as it is.
+    wait: called before the solution is looked at, when all else is ready.
     """
     writer.say("loading the reference")
     from harness import judge_remote, judge_timing, problem
@@ -106,9 +121,15 @@ def evaluate(plan: Plan, writer: Writer, before: dict[str, str]) -> None:
     writer.seed = secrets.randbits(32) if plan.seed is None else plan.seed
     reference = problem.load(plan.reference)
     place = judge_remote.place(plan.device)
+    if place.cuda is None:
+        _build_cpu_runtime()
     session = Session(plan, reference, place, writer.seed, writer.say)
     writer.change(environment=environment(plan), notes=reference.notes)
     try:
+        if wait is not None:
+            session.prepare()
+            wait()
+            session.begin()
         for index, case in enumerate(plan.cases):
             writer.say(f"{case.label} ({index + 1} of {len(plan.cases)})")
             started = time.monotonic()
@@ -121,6 +142,15 @@ def evaluate(plan: Plan, writer: Writer, before: dict[str, str]) -> None:
     finally:
         session.close()
         _conclude(session, writer, place)
+
+
+def _build_cpu_runtime() -> None:
+    """A confined candidate cannot write to the cache; what fails here, it will meet and tell."""
+    from harness.simt import compiler
+
+    with contextlib.suppress(Exception):
+        compiler.runtime_library()
+        compiler.torch_allocator()
 
 
 # Outcomes that hold for the file, whichever case showed them first.

@@ -34,8 +34,13 @@ class Session:
     kept: dict = field(default_factory=dict)  # what is asked once for all cases
     rivals: dict[str, Remote] = field(default_factory=dict)
     _remote: Remote | None = None
+    _prepared: Remote | None = None  # a candidate process that has loaded nothing yet
 
     def __post_init__(self):
+        self.begin()
+
+    def begin(self) -> None:
+        """The run's time counts from here."""
         self.deadline = time.monotonic() + 0.9 * self.plan.time_limit_s
 
     def left(self, at_most: float = CALL_S) -> float:
@@ -54,7 +59,7 @@ class Session:
 
     def start(self, extra: dict[str, str] | None = None) -> Remote:
         """A further candidate process with the solution loaded."""
-        made = Remote("solution", self.plan.solution, self.place, extra or {})
+        made = self._fresh(extra or {})
         self.sandbox = made.sandbox
         try:
             made.request("load", self.left(LOAD_S), do="load", path=self.plan.solution)
@@ -63,6 +68,16 @@ class Session:
             made.kill()
             raise
         return made
+
+    def prepare(self) -> None:
+        """Start the first candidate process ahead of its solution."""
+        self._prepared = Remote("solution", self.plan.solution, self.place, {})
+
+    def _fresh(self, extra: dict[str, str]) -> Remote:
+        if self._prepared is None or extra:
+            return Remote("solution", self.plan.solution, self.place, extra)
+        found, self._prepared = self._prepared, None
+        return found
 
     def rival(self, role: str, path: str) -> Remote:
         """The process of the reference ("baseline") or of a peer; replaced when it has ended."""
@@ -98,8 +113,9 @@ class Session:
         return inputs.seed_for(self.seed, case.label, *words)
 
     def close(self) -> None:
-        for rival in self.rivals.values():
-            rival.kill()
+        for unused in (*self.rivals.values(), self._prepared):
+            if unused is not None:
+                unused.kill()
         if self._remote is not None:
             self._remote.child.output.text(0.2)
             self._keep()

@@ -2,62 +2,94 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
-import signal
-import subprocess
-import sys
 import tempfile
-import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from harness import build, plan, source
-from harness.records import Build, Failed, Failure, Outcome, Plan, Report, from_dict, to_dict
+from harness import build, run_judge, source
+from harness.records import Build, Failed, Failure, Plan, Report, to_dict
+from harness.run_judge import Judging
 
 Listener = Callable[["Progress"], None]
 
 
 @dataclass(frozen=True)
 class Progress:
-    """One step, for the live line: what happens to which op, and how far the run is."""
+    """One step, for the live line: what happens to which op, and how far the run is.
+
+    `steps` of `steps_in_all`: a build or a case each, for an estimate of what remains.
+    `partial`: the cases of the op that are judged so far.
+    """
 
     op: str
     text: str
     done: int
     total: int
+    steps: int = 0
+    steps_in_all: int = 0
+    partial: Report | None = None
 
 
-def evaluate(plans: tuple[Plan, ...], listen: Listener, keep: Path) -> tuple[Report, ...]:
+def evaluate(
+    plans: tuple[Plan, ...],
+    listen: Listener,
+    keep: Path,
+    ready: Mapping[str, Judging] | None = None,
+) -> tuple[Report, ...]:
     """Judge every plan; one Report each, whatever happens, kept in `keep` as soon as it is known.
 
-    Raises Failed(ENVIRONMENT) before any op when the machine cannot build at all.
+    listen: called in this thread, at least every second; what it raises ends the run and all
+    that the run started. ready: judge processes by op that were started before their solution
+    was written. Raises Failed(ENVIRONMENT) before any op when the machine cannot build at all.
     """
     keep.mkdir(parents=True, exist_ok=True)
     refused = {p.solution: failure for p in plans if (failure := _unreadable(p)) is not None}
     wanted = [p.solution for p in plans if p.solution not in refused]
-    built = _build(wanted, plans, listen)
+    count = _Count(len(wanted), plans)
+    built = _build(wanted, plans, lambda op, text, done: listen(count.building(op, text, done)))
     reports = []
-    for done, one in enumerate(plans):
-        listen(Progress(one.op, "checking", done, len(plans)))
+    for one in plans:
+        listen(count.judging(one.op, "checking"))
         result = refused.get(one.solution) or built[one.solution]
         if isinstance(result, Failure):
-            report = _failed(one, result)
+            report = run_judge.failed(one, result)
         else:
-            step = lambda text, one=one, done=done: listen(  # noqa: E731
-                Progress(one.op, text, done, len(plans))
+            judging = (ready or {}).get(one.op) or Judging(one, keep)
+            step = lambda text, partial, one=one: listen(  # noqa: E731
+                count.judging(one.op, text, partial)
             )
-            report = _judge(one, result, step, keep)
+            report = dataclasses.replace(judging.follow(step), build=result)
         report = _with_left_out(report, one)
         _write(keep / f"{one.op}.json", report)
         reports.append(report)
-    listen(Progress("", "done", len(plans), len(plans)))
+        count.finished(one)
+    listen(Progress("", "done", len(plans), len(plans), count.in_all, count.in_all))
     return tuple(reports)
+
+
+class _Count:
+    """How far a run is, in builds and cases."""
+
+    def __init__(self, builds: int, plans: tuple[Plan, ...]):
+        self.builds, self.plans = builds, len(plans)
+        self.in_all = builds + sum(len(p.cases) for p in plans)
+        self.ops = self.cases = 0
+
+    def building(self, op: str, text: str, done: int) -> Progress:
+        return Progress(op, text, done, self.builds, done, self.in_all)
+
+    def judging(self, op: str, text: str, partial: Report | None = None) -> Progress:
+        steps = self.builds + self.cases + (len(partial.cases) if partial else 0)
+        return Progress(op, text, self.ops, self.plans, steps, self.in_all, partial)
+
+    def finished(self, one: Plan) -> None:
+        self.ops += 1
+        self.cases += len(one.cases)
 
 
 def run_folder(cache: Path) -> Path:
@@ -76,7 +108,7 @@ def _unreadable(one: Plan) -> Failure | None:
 
 
 def _build(
-    solutions: list[str], plans: tuple[Plan, ...], listen: Listener
+    solutions: list[str], plans: tuple[Plan, ...], tell: Callable[[str, str, int], None]
 ) -> dict[str, Build | Failure]:
     ops = {p.solution: p.op for p in plans}
     finished: set[str] = set()
@@ -84,101 +116,9 @@ def _build(
     def on_event(event) -> None:
         if event.done:
             finished.add(event.solution)
-        listen(Progress(ops.get(event.solution, ""), event.text, len(finished), len(solutions)))
+        tell(ops.get(event.solution, ""), event.text, len(finished))
 
     return build.build_all(solutions, plans[0].device, on_event) if solutions else {}
-
-
-def _judge(one: Plan, built: Build, step: Callable[[str], None], keep: Path) -> Report:
-    """Run the judge process; whatever it leaves, or does not leave, becomes one Report."""
-    plan_file, report_file = keep / f"{one.op}.plan.json", keep / f"{one.op}.judge.json"
-    plan_file.write_text(json.dumps(to_dict(one)), encoding="utf-8")
-    started, clock = datetime.now(timezone.utc).isoformat(timespec="seconds"), time.monotonic()
-    command = [sys.executable, "-m", "harness.judge", str(plan_file), str(report_file)]
-    environment = {**os.environ, "PYTHONPATH": str(plan.ROOT), "PYTHONUNBUFFERED": "1"}
-    log_file = keep / f"{one.op}.judge.log"
-    with open(log_file, "wb") as log:
-        process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            stdin=subprocess.DEVNULL,
-            env=environment,
-            start_new_session=True,
-        )
-        try:
-            ended = _follow(process, one.time_limit_s, step)
-        finally:
-            _end_group(process)
-    report = _read(report_file)
-    if report is None or not ended or process.returncode != 0:
-        report = _unfinished(one, report, ended, process.returncode, log_file)
-    return dataclasses.replace(
-        report, build=built, started=started, seconds=round(time.monotonic() - clock, 3)
-    )
-
-
-def _follow(process: subprocess.Popen, limit_s: float, step: Callable[[str], None]) -> bool:
-    """Pass the judge's progress lines on; False when the time limit ended it."""
-
-    def pump() -> None:
-        for line in process.stdout:
-            try:
-                step(str(json.loads(line)["text"])[:100])
-            except (ValueError, KeyError, TypeError):
-                continue
-
-    reader = threading.Thread(target=pump, daemon=True)
-    reader.start()
-    try:
-        process.wait(limit_s)
-    except subprocess.TimeoutExpired:
-        return False
-    reader.join(1)
-    return True
-
-
-def _end_group(process: subprocess.Popen) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def _read(path: Path) -> Report | None:
-    try:
-        return from_dict(Report, json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return None
-
-
-def _unfinished(
-    one: Plan, partial: Report | None, ended: bool, code: int | None, log: Path
-) -> Report:
-    if not ended:
-        failure = Failure(
-            Outcome.TIMED_OUT,
-            "judge",
-            f"{one.op}: no verdict within {one.time_limit_s:.0f} s; the run was ended",
-            log=str(log),
-        )
-    elif partial is not None and partial.failure is not None:
-        return partial
-    else:
-        tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-5:]
-        failure = Failure(
-            Outcome.CRASHED,
-            "judge",
-            f"{one.op}: the judge process ended with code {code} before a verdict",
-            tuple(tail),
-            str(log),
-        )
-    return dataclasses.replace(partial or _failed(one, failure), failure=failure)
-
-
-def _failed(one: Plan, failure: Failure) -> Report:
-    return Report(
-        op=one.op, reference=one.reference, solution=one.solution, seed=one.seed, failure=failure
-    )
 
 
 def _with_left_out(report: Report, one: Plan) -> Report:

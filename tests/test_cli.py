@@ -185,6 +185,69 @@ def test_help_is_quick():
     assert time.monotonic() - started < 2  # 0.2 s on an idle machine; CI machines are not idle
 
 
+def test_neither_the_command_line_nor_a_report_imports_torch():
+    code = (
+        "import sys\n"
+        "from harness import cli, ncu, run, sanitizer, sass, versions, watch\n"
+        "from harness.report import charts, html, json_file, markdown, progress, rows, screen\n"
+        "assert 'torch' not in sys.modules\n"
+        "for heavy in ('matplotlib', 'watchfiles', 'jinja2'):\n"
+        "    assert heavy not in sys.modules, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=plan.ROOT, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_no_color_is_plain_text(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    out = terminal.console()
+    out.file = io.StringIO()
+    terminal.show((report(TIMED, WRONG), CRASHED), out)
+    assert "\x1b" not in out.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--watch"], "watches one op, not"),
+        (["pack_tokens", "--watch", "--json", "-"], "goes without --json and --html"),
+    ],
+)
+def test_watch_says_what_it_does_not_take(words, says):
+    done = run(*words, "--device", "cpu")
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_json_on_standard_output_is_all_there_is(write):
+    text = TOY
+    done = run(
+        *("--reference", str(write("toy.py", text))),
+        *("--solution", str(write("sol.py", text.replace("class Model", "class ModelNew")))),
+        *("--device", "cpu", "--json", "-"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["reports"][0]["op"] == "toy"
+    assert "correct" in done.stderr
+    assert "s in all" in done.stderr
+
+
+TOY = """import torch, torch.nn as nn
+CASES = {"headline": {}}
+TOLERANCE = dict(rtol=1e-5, atol=1e-6)
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+def get_inputs():
+    return [torch.randn(8, 8)]
+def get_init_inputs():
+    return []
+"""
+
+
 def test_list_names_ops_and_cases_without_a_gpu():
     done = run("--list")
     assert done.returncode == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -34,17 +35,30 @@ class _Line:
         if step is None:
             return f"starting, {now - self.started:.0f} s"
         what = f"{step.op}: {step.text}" if step.op else step.text
+        elapsed = now - self.started
+        left = remaining_s(elapsed, step.steps, step.steps_in_all)
+        rest = f", about {left:.0f} s left" if left is not None else ""
         return (
             f"{step.done}/{step.total} {what} ({now - self.since:.0f} s, "
-            f"{now - self.started:.0f} s in all)"
+            f"{elapsed:.0f} s in all{rest})"
         )
+
+
+def remaining_s(elapsed_s: float, steps: int, steps_in_all: int) -> float | None:
+    """Seconds left if each build and case to come takes what one took so far; None at first."""
+    if steps <= 0 or steps_in_all <= 0:
+        return None
+    return elapsed_s / steps * (steps_in_all - steps)
 
 
 @contextlib.contextmanager
 def shown() -> Iterator[Callable]:
-    """Yields a listener: a live line on a terminal, a line at most every 2 s elsewhere."""
+    """Yields a listener: a live line on a terminal, a line at most every 2 s elsewhere.
+
+    NO_COLOR asks for plain text, and gets lines, too.
+    """
     line = _Line()
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
         with Live(line, console=Console(stderr=True), refresh_per_second=4, transient=True):
             yield line.note
         return

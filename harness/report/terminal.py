@@ -16,12 +16,20 @@ from harness.report.rows import COLUMNS, Row, microseconds, rows
 # Least useful first: what a narrow terminal loses.
 DROP_ORDER = ("compile µs", "worst error", "eager µs", "of floor", "speed-up", "kernel µs")
 PLAIN_WIDTH = 160
+CHANGED = {"faster": "green", "slower": "red"}
+VERDICTS = {
+    "faster": "faster than",
+    "slower": "slower than",
+    "same": "the same as",
+    "cannot tell": "cannot tell from",
+}
 STYLES = {"correct": "green", "skipped": "dim", "needs a GPU": "yellow", "environment": "yellow"}
 
 
 def console(stderr: bool = False) -> Console:
-    """Plain text and a fixed width where the stream is not a terminal."""
-    made = Console(stderr=stderr, highlight=False, soft_wrap=False)
+    """Plain text with NO_COLOR or where the stream is no terminal; there the width is fixed."""
+    plain = {"color_system": None} if os.environ.get("NO_COLOR") else {}
+    made = Console(stderr=stderr, highlight=False, soft_wrap=False, **plain)
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = PLAIN_WIDTH
     return made
@@ -32,14 +40,21 @@ def show(
 ) -> None:
     """Everything a person reads after a run; the last line says what to do next."""
     lines = rows(reports)
-    out.print(_heading(reports))
-    out.print(_table(lines, out.width))
+    show_table(reports, out)
     _messages(reports, lines, out)
     _peers(reports, out)
-    _changes(changes or {}, out)
+    show_changes(changes or {}, out)
     _resources(reports, out)
     _notes(reports, out)
     out.print(closing(reports))
+
+
+def show_table(reports: tuple[Report, ...], out: Console) -> None:
+    """Where it was measured, and one row for each case."""
+    heading = _heading(reports)
+    if heading:
+        out.print(Text(heading, overflow="fold"))
+    out.print(_table(rows(reports), out.width))
 
 
 def closing(reports: tuple[Report, ...]) -> str:
@@ -104,7 +119,7 @@ def _columns_that_fit(lines: tuple[Row, ...], width: int) -> list[str]:
         for i, name in enumerate(COLUMNS)
     }
     shown = list(COLUMNS)
-    if all(row.eager == "–" and row.compile == "–" for row in lines):
+    if all(row.eager in ("–", "") and row.compile in ("–", "") for row in lines):
         shown = [n for n in shown if n not in ("eager µs", "compile µs", "speed-up", "of floor")]
     for name in DROP_ORDER:
         if sum(widths[n] + 2 for n in shown) <= width:
@@ -149,19 +164,19 @@ def _peers(reports: tuple[Report, ...], out: Console) -> None:
                 )
 
 
-def _changes(changes: dict[str, tuple[Change, ...]], out: Console) -> None:
-    """What moved since the last run of the same case on the same device."""
+def show_changes(changes: dict[str, tuple[Change, ...]], out: Console) -> None:
+    """Each case against the last run of the same case on the same device, with the interval."""
     for op, moved in changes.items():
-        told = [c for c in moved if c.verdict != "same"]
-        for change in told:
+        for change in moved:
+            ratio = change.ratio
             out.print(
-                f"{op}/{change.label}: {change.verdict} than the run before, "
-                f"{change.before.median_us:.2f} to {change.now.median_us:.2f} µs"
-                if change.verdict in ("faster", "slower")
-                else f"{op}/{change.label}: cannot tell whether it changed since the run before"
+                Text(
+                    f"{op}/{change.label}: {VERDICTS[ratio.verdict]} the run before: "
+                    f"{change.before.median_us:.2f} to {change.now.median_us:.2f} µs, "
+                    f"{ratio.median:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}]",
+                    style=CHANGED.get(ratio.verdict, "dim"),
+                )
             )
-        if moved and not told:
-            out.print(Text(f"{op}: the same as the run before", style="dim"))
 
 
 def show_history(runs: tuple[Run, ...], out: Console) -> None:
