@@ -23,7 +23,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Judge and time inline CUDA solutions. Without a command: evaluate (all ops, all cases).",
 )
-COMMANDS = ("evaluate", "doctor", "lint", "history", "best", "compare", "table")
+COMMANDS = (
+    "evaluate", "batch", "repair", "doctor", "lint", "history", "best", "compare", "table",
+)  # fmt: skip
 OK, BAD, USAGE, ENVIRONMENT, NEEDS_GPU = range(5)
 
 
@@ -232,3 +234,14 @@ def table(
     else:
         markdown.renew(Path(into), reports)
     return OK
+
+
+@app.command()
+def repair(
+    files: Annotated[list[str], typer.Argument(help="damaged solution files")],
+    into: Annotated[str | None, typer.Option(help="folder for the repaired copies")] = None,
+) -> int:
+    """Show what of damaged files can be repaired safely, and write repaired copies if asked to."""
+    from harness.report import repairs
+
+    return BAD if repairs.show([Path(file) for file in files], into and Path(into)) else OK

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from harness import build, plan, source
+from harness import build, plan, repair, source
 from harness.records import Build, Failed, Failure, Outcome, Plan, Report, from_dict, to_dict
 
 Listener = Callable[["Progress"], None]
@@ -33,31 +34,58 @@ class Progress:
     total: int
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A plan whose solution was read and built, or not, and what was odd about its source."""
+
+    plan: Plan
+    result: Build | Failure
+    warnings: tuple[str, ...] = ()
+
+
 def evaluate(plans: tuple[Plan, ...], listen: Listener, keep: Path) -> tuple[Report, ...]:
     """Judge every plan; one Report each, whatever happens, kept in `keep` as soon as it is known.
 
     Raises Failed(ENVIRONMENT) before any op when the machine cannot build at all.
     """
-    keep.mkdir(parents=True, exist_ok=True)
-    refused = {p.solution: failure for p in plans if (failure := _unreadable(p)) is not None}
-    wanted = [p.solution for p in plans if p.solution not in refused]
-    built = _build(wanted, plans, listen)
+    ready = prepare(plans, listen)
     reports = []
-    for done, one in enumerate(plans):
-        listen(Progress(one.op, "checking", done, len(plans)))
-        result = refused.get(one.solution) or built[one.solution]
-        if isinstance(result, Failure):
-            report = _failed(one, result)
-        else:
-            step = lambda text, one=one, done=done: listen(  # noqa: E731
-                Progress(one.op, text, done, len(plans))
-            )
-            report = _judge(one, result, step, keep)
-        report = _with_skipped(report, one)
-        _write(keep / f"{one.op}.json", report)
-        reports.append(report)
+    for done, one in enumerate(ready):
+        step = lambda text, one=one, done=done: listen(  # noqa: E731
+            Progress(one.plan.op, text, done, len(plans))
+        )
+        reports.append(judge(one, step, keep))
     listen(Progress("", "done", len(plans), len(plans)))
     return tuple(reports)
+
+
+def prepare(plans: tuple[Plan, ...], listen: Listener) -> tuple[Prepared, ...]:
+    """Read all sources, then build all that can be read. Raises Failed(ENVIRONMENT)."""
+    read = [_read_sources(one) for one in plans]
+    pairs = list(zip(plans, read, strict=True))
+    wanted = [one.solution for one, found in pairs if not isinstance(found, Failure)]
+    built = _build(wanted, plans, listen)
+    return tuple(
+        Prepared(one, found)
+        if isinstance(found, Failure)
+        else Prepared(one, built[one.solution], found)
+        for one, found in pairs
+    )
+
+
+def judge(ready: Prepared, step: Callable[[str], None], keep: Path) -> Report:
+    """The one Report of a prepared plan, kept in `keep` under the op's name."""
+    keep.mkdir(parents=True, exist_ok=True)
+    one = ready.plan
+    step("checking")
+    if isinstance(ready.result, Failure):
+        report = _failed(one, ready.result)
+    else:
+        report = _judge(one, ready.result, step, keep)
+    report = dataclasses.replace(report, notes=(*report.notes, *ready.warnings))
+    report = _with_skipped(report, one)
+    _write(keep / f"{one.op}.json", report)
+    return report
 
 
 def run_folder(cache: Path) -> Path:
@@ -67,12 +95,25 @@ def run_folder(cache: Path) -> Path:
     return Path(tempfile.mkdtemp(prefix=f"{stamp}-", dir=cache / "runs"))
 
 
-def _unreadable(one: Plan) -> Failure | None:
+def _read_sources(one: Plan) -> tuple[str, ...] | Failure:
+    """What is odd about a solution that can be run, or why it cannot."""
     try:
-        source.compare(source.read(one.solution), source.read(one.reference, "Model"))
+        solution = source.read(one.solution)
+        source.compare(solution, source.read(one.reference, "Model"))
     except Failed as failed:
-        return failed.failure
-    return None
+        return _with_offer(failed.failure, Path(one.solution))
+    return solution.warnings
+
+
+def _with_offer(failure: Failure, path: Path) -> Failure:
+    """The failure and, where the file can be repaired safely, the command that does so."""
+    if not path.is_file():
+        return failure
+    made = repair.repair(path, (source.SOLUTION_CLASS,))
+    if made is None or not made.steps:
+        return failure
+    command = f"python run_eval.py repair {shlex.quote(str(path))}"
+    return dataclasses.replace(failure, message=f"{failure.message}. Repairable: {command}")
 
 
 def _build(
