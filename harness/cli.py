@@ -245,3 +245,35 @@ def repair(
     from harness.report import repairs
 
     return BAD if repairs.show([Path(file) for file in files], into and Path(into)) else OK
+
+
+@app.command()
+def batch(
+    solutions: Annotated[list[str], typer.Argument(help="solution files or folders of them")],
+    problems: Annotated[str, typer.Option(help="the problem, or the folder of problems")],
+    into: Annotated[str, typer.Option(help="JSON lines, one row each; an old file is continued")],
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N")] = None,
+    timing: Annotated[
+        bool, typer.Option("--timing/--check-only", help="time what is right")
+    ] = True,
+) -> int:
+    """Judge many files, one row each; run the same command again to go on where it stopped."""
+    from harness import batch as many
+    from harness.batch_rows import Rows
+    from harness.report import batch as summary
+    from harness.report import progress
+
+    files = many.solutions([Path(path) for path in solutions])
+    request = plan.Request(device=driver.choose(device), timing=timing)
+    tasks = tuple(many.tasks(files, Path(problems), request))
+    rows = Rows(Path(into))
+    try:
+        with progress.shown() as listen:
+            many.judge_all(tasks, rows, listen)
+    finally:
+        rows.close()
+    reports = many.latest(rows.rows, tasks)
+    print("\n".join(summary.lines(reports)))
+    for path in (Path(into), *many.write_kernelbench(reports, Path(into))):
+        print(f"written: {path}")
+    return exit_code(reports)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -54,10 +55,11 @@ class Session:
 
     def start(self, extra: dict[str, str] | None = None) -> Remote:
         """A further candidate process with the solution loaded."""
-        made = Remote("solution", self.plan.solution, self.place, extra or {})
+        path = os.path.abspath(self.plan.solution)  # a candidate works in a folder of its own
+        made = Remote("solution", path, self.place, extra or {})
         self.sandbox = made.sandbox
         try:
-            made.request("load", self.left(LOAD_S), do="load", path=self.plan.solution)
+            made.request("load", self.left(LOAD_S), do="load", path=path)
         except Failed:
             self.printed = made.printed() or self.printed
             made.kill()
@@ -69,7 +71,7 @@ class Session:
         found = self.rivals.get(path)
         if found is None or not found.alive:
             found = self.rivals[path] = Remote(role, path, self.place)
-            found.request("load", LOAD_S, do="load", path=path)
+            found.request("load", LOAD_S, do="load", path=os.path.abspath(path))
         return found
 
     def note(self, text: str) -> None:
