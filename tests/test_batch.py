@@ -150,7 +150,7 @@ def test_command_survives_sigkill_and_goes_on(place):
     assert lines[: len(before)] == before
     assert len(lines) == 4
     assert "3 correct" in done.stdout
-    assert "p > 0     75.0%   75.0%" in done.stdout
+    assert "p > 0    75.0%   75.0%" in done.stdout
     results = json.loads((place / "out.eval_results.json").read_text())
     assert [e["correctness"] for e in results["19"]] == [True, True, True]
     assert results["20"][0]["compiled"] is False
