@@ -59,12 +59,15 @@ class Session:
         made = Remote("solution", path, self.place, extra or {})
         self.sandbox = made.sandbox
         try:
-            made.request("load", self.left(LOAD_S), do="load", path=path)
+            made.request("load", self.left(LOAD_S), do="load", path=path, **self._how())
         except Failed:
             self.printed = made.printed() or self.printed
             made.kill()
             raise
         return made
+
+    def _how(self) -> dict[str, str]:
+        return {"entry": self.plan.entry, "beside": self.plan.beside}
 
     def rival(self, role: str, path: str) -> Remote:
         """The process of the reference ("baseline") or of a peer; replaced when it has ended."""

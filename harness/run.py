@@ -98,18 +98,23 @@ def run_folder(cache: Path) -> Path:
 def _read_sources(one: Plan) -> tuple[str, ...] | Failure:
     """What is odd about a solution that can be run, or why it cannot."""
     try:
+        if one.entry != source.SOLUTION_CLASS:
+            provided = tuple(path.stem for path in Path(one.beside).glob("*.py"))
+            solution = source.read_function(one.solution, one.entry, provided)
+            source.expect_arguments(solution, one.entry, ("data",))
+            return solution.warnings
         solution = source.read(one.solution)
         source.compare(solution, source.read(one.reference, "Model"))
     except Failed as failed:
-        return _with_offer(failed.failure, Path(one.solution))
+        return _with_offer(failed.failure, Path(one.solution), one.entry)
     return solution.warnings
 
 
-def _with_offer(failure: Failure, path: Path) -> Failure:
+def _with_offer(failure: Failure, path: Path, entry: str) -> Failure:
     """The failure and, where the file can be repaired safely, the command that does so."""
     if not path.is_file():
         return failure
-    made = repair.repair(path, (source.SOLUTION_CLASS,))
+    made = repair.repair(path, (entry,))
     if made is None or not made.steps:
         return failure
     command = f"python run_eval.py repair {shlex.quote(str(path))}"
@@ -127,7 +132,9 @@ def _build(
             finished.add(event.solution)
         listen(Progress(ops.get(event.solution, ""), event.text, len(finished), len(solutions)))
 
-    return build.build_all(solutions, plans[0].device, on_event) if solutions else {}
+    beside = {p.solution: p.beside for p in plans if p.beside}
+    device = plans[0].device
+    return build.build_all(solutions, device, on_event, beside=beside) if solutions else {}
 
 
 def _judge(one: Plan, built: Build, step: Callable[[str], None], keep: Path) -> Report:
