@@ -13,7 +13,7 @@ from pathlib import Path
 
 from harness import plan, run
 from harness.batch_rows import Row, Rows
-from harness.formats import kernelbench
+from harness.formats import gpumode, kernelbench
 from harness.records import Failed, Outcome, Plan, Report
 
 BUILT_TOGETHER = 16  # solutions that are compiled side by side before they are judged
@@ -122,9 +122,23 @@ def _key(solution: Path, reference: str, request: plan.Request) -> str:
     place = request.device.split(":")[0]
     how = dataclasses.replace(request, root=Path(), device=place, reference="", solution="")
     digest = hashlib.sha256(json.dumps([FORMAT, repr(how)]).encode())
-    for path in (solution, Path(reference) if reference else None):
-        digest.update(hashlib.sha256(path.read_bytes() if path else b"").digest())
+    for path in (solution, *_files_of(reference)):
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:32]
+
+
+def _files_of(reference: str) -> list[Path]:
+    """Everything that a problem is made of; nothing where no problem was found."""
+    if not reference:
+        return []
+    path = Path(reference)
+    if not gpumode.is_problem(path):
+        return [path]
+    task_files = [path / name for name in gpumode.TASK_FILES if (path / name).is_file()]
+    try:
+        return task_files + [source for _, source in gpumode.read(path).files]
+    except Failed:
+        return task_files
 
 
 def write_kernelbench(reports: tuple[Report, ...], beside: Path) -> tuple[Path, ...]:

@@ -38,6 +38,24 @@ def place(write, tmp_path):
 
 
 @pytest.fixture
+def leaderboard(write):
+    """A GPU MODE problem, against which every submission is judged."""
+    write("double/reference.py", "")
+    write("subs/a.py", "def custom_kernel(data):\n    return data\n")
+    write("subs/b.py", "def custom_kernel(data):\n    return data + 0\n")
+    return write("double/task.yml", "tests: [{size: 1}]\n").parent
+
+
+def test_every_submission_belongs_to_the_one_folder_of_gpumode(leaderboard, write):
+    files = batch.solutions([leaderboard.parent / "subs"])
+    found = tuple(batch.tasks(files, leaderboard, CPU))
+    assert [task.plan.entry for task in found] == ["custom_kernel"] * 2
+    write("double/reference.py", "# changed")
+    changed = tuple(batch.tasks(files, leaderboard, CPU))
+    assert {task.key for task in found}.isdisjoint(task.key for task in changed)
+
+
+@pytest.fixture
 def judged(monkeypatch):
     """Names of the files that were really judged, in order."""
     names = []

@@ -44,6 +44,8 @@ def read(path: str | Path) -> Problem:
     task = _yaml(task_file)
     if task.get("lang", "py") != "py":
         raise _fail(f"{task_file}: lang is {task['lang']!r}; only Python problems (py) are read")
+    if task.get("multi_gpu"):
+        raise _fail(f"{task_file}: multi_gpu problems are not read; want one that runs on one GPU")
     tests = _cases(task_file, task, "tests", "test")
     benchmarks = _cases(task_file, task, "benchmarks", "benchmark")
     if not tests and not benchmarks:

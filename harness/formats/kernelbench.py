@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.formats import gpumode
 from harness.records import CaseReport, Failed, Outcome, Report, Timing
 from harness.scores import THRESHOLDS, FastP
 
@@ -33,10 +34,11 @@ def sample_of(solution: str | Path) -> Sample | None:
 def problem_for(solution: Path, problems: Path) -> Path:
     """The problem of a solution: by level and number, else the file of the same name.
 
-    problems: one problem file, a level's folder, or a folder of level folders (level1, ...).
+    problems: one problem (a file, or a folder of GPU MODE), a level's folder, or a folder of
+    level folders (level1, ...).
     Raises Failed(DOES_NOT_LOAD) where there is none or more than one.
     """
-    if problems.is_file():
+    if problems.is_file() or gpumode.is_problem(problems):
         return problems
     sample = sample_of(solution)
     if sample is None:

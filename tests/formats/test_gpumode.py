@@ -168,6 +168,7 @@ def test_no_custom_kernel_is_said_before_any_build(folder, write):
 BROKEN = [
     ("tests: [1]\n", "tests must be a list of mappings"),
     ("lang: cu\ntests: [{size: 1}]\n", "lang is 'cu'"),
+    ("multi_gpu: true\ntests: [{size: 1}]\n", "multi_gpu problems are not read"),
     ("description: a\n", "neither tests nor benchmarks"),
     ("a: [\n", "not valid YAML"),
     ("tests: [{size: 1}]\nfiles: [{name: a.py, source: a.py}]\n", "file a.py does not exist"),
