@@ -11,7 +11,8 @@ from harness.batch_rows import Rows
 HEAD = "import torch\nimport torch.nn as nn\n"
 PROBLEMS = {
     "1_pair": (
-        "class Model(nn.Module):\n    def forward(self, x):\n        return x.amax(1), x.argmax(1)\n"
+        "class Model(nn.Module):\n    def forward(self, x):\n"
+        "        return x.amax(1), x.argmax(1)\n"
         "def get_inputs():\n    return [torch.rand(5, 9)]\n"
     ),
     "2 dict and list": (
@@ -32,7 +33,8 @@ PROBLEMS = {
         "def get_init_inputs():\n    return [3]\n"
     ),
     "5_scalar": (
-        "batch_size = 4\nclass Model(nn.Module):\n    def forward(self, x, s):\n        return x * s\n"
+        "batch_size = 4\nclass Model(nn.Module):\n    def forward(self, x, s):\n"
+        "        return x * s\n"
         "def get_inputs():\n    return [torch.rand(batch_size, 2), 2.5]\n"
     ),
 }
