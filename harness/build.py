@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +46,7 @@ class Job:
     solution: str
     mode: str
     device: str
+    beside: str = ""
     started: float = 0.0
     text: str = "waiting"
     process: subprocess.Popen | None = None
@@ -57,9 +58,11 @@ def build_all(
     device: str,
     on_event: Callable[[BuildEvent], None],
     time_limit_s: float = TIME_LIMIT_S,
+    beside: Mapping[str, str] | None = None,
 ) -> dict[str, Build | Failure]:
     """A Build or a Failure for each solution path; `on_event` runs in the calling thread.
 
+    beside: for a solution path, a folder whose modules it may import.
     device "cpu": nvcc compiles for the default architecture and simt for the CPU. Raises
     Failed(ENVIRONMENT) when nothing could be built on this machine.
     """
@@ -75,7 +78,11 @@ def build_all(
             results[solution] = known
             text = "cached" if known.cached else "nothing to build"
             on_event(BuildEvent(solution, text, done=True))
-    jobs = [Job(solution, mode, device) for solution in todo for mode in modes(device)]
+    jobs = [
+        Job(solution, mode, device, (beside or {}).get(solution, ""))
+        for solution in todo
+        for mode in modes(device)
+    ]
     if jobs:
         _run_all(jobs, on_event, time_limit_s)
     for solution in todo:
@@ -165,7 +172,9 @@ def _follow(job: Job, emit, scratch: Path, time_limit_s: float) -> None:
     command = [sys.executable, "-m", "harness.build_worker", solution, job.mode, job.device]
     environment = {
         **os.environ,
-        "PYTHONPATH": str(Path(__file__).parent.parent),
+        "PYTHONPATH": os.pathsep.join(
+            filter(None, (str(Path(__file__).parent.parent), job.beside))
+        ),
         "PYTHONUTF8": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
     }

@@ -18,8 +18,14 @@ from harness.records import to_dict
 MODULE = "steelyard_solution"
 
 
-def load(path: str, role: str) -> type:
-    """The class to be judged or timed. Whatever the file raises comes through."""
+def load(path: str, role: str, entry: str = "ModelNew", beside: str = "") -> type:
+    """The class to be judged or timed. Whatever the file raises comes through.
+
+    entry: the class's name, or that of a function of one argument. beside: a folder whose modules
+    the solution may import.
+    """
+    if beside:
+        sys.path.insert(0, beside)
     if role == "baseline":
         from harness import problem
 
@@ -29,10 +35,25 @@ def load(path: str, role: str) -> type:
     sys.modules[MODULE] = module
     sys.argv = [path]
     spec.loader.exec_module(module)
+    if entry != "ModelNew":
+        return _of_function(module, entry)
     model = getattr(module, "ModelNew", None)
     if not inspect.isclass(model):
         raise AttributeError(f"{Path(path).name} defines no class ModelNew")
     return model
+
+
+def _of_function(module, name: str) -> type:
+    """A module without parameters whose forward is the solution's function."""
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise AttributeError(f"{Path(module.__file__).name} defines no function {name}")
+
+    class Function(torch.nn.Module):
+        def forward(self, data):
+            return function(data)
+
+    return Function
 
 
 def prepare(role: str, device: str) -> None:

@@ -102,7 +102,9 @@ class Server:
                 self.launches = LastLaunch()
         candidate_model.prepare(self.role, str(self.device))
         self.flags = candidate_watch.snapshot()
-        self.kind = candidate_model.load(self.path, self.role)
+        self.kind = candidate_model.load(
+            self.path, self.role, message.get("entry", "ModelNew"), message.get("beside", "")
+        )
         return {"changes": self._changes()}
 
     def _model(self, message: dict, fds: list[int]) -> dict:

@@ -25,7 +25,7 @@ app = typer.Typer(
     help="Judge and time inline CUDA solutions. Without a command: evaluate (all ops, all cases).",
 )
 COMMANDS = (
-    *("evaluate", "doctor", "lint", "history", "best", "compare", "table"),
+    *("evaluate", "batch", "repair", "doctor", "lint", "history", "best", "compare", "table"),
     *("sass", "profile", "sanitize"),
 )
 OK, BAD, USAGE, ENVIRONMENT, NEEDS_GPU = range(5)
@@ -369,3 +369,46 @@ def table(
     else:
         markdown.renew(Path(into), reports)
     return OK
+
+
+@app.command()
+def repair(
+    files: Annotated[list[str], typer.Argument(help="damaged solution files")],
+    into: Annotated[str | None, typer.Option(help="folder for the repaired copies")] = None,
+) -> int:
+    """Show what of damaged files can be repaired safely, and write repaired copies if asked to."""
+    from harness.report import repairs
+
+    return BAD if repairs.show([Path(file) for file in files], into and Path(into)) else OK
+
+
+@app.command()
+def batch(
+    solutions: Annotated[list[str], typer.Argument(help="solution files or folders of them")],
+    problems: Annotated[str, typer.Option(help="the problem, or the folder of problems")],
+    into: Annotated[str, typer.Option(help="JSON lines, one row each; an old file is continued")],
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N")] = None,
+    timing: Annotated[
+        bool, typer.Option("--timing/--check-only", help="time what is right")
+    ] = True,
+) -> int:
+    """Judge many files, one row each; run the same command again to go on where it stopped."""
+    from harness import batch as many
+    from harness.batch_rows import Rows
+    from harness.report import batch as summary
+    from harness.report import progress
+
+    files = many.solutions([Path(path) for path in solutions])
+    request = plan.Request(device=driver.choose(device), timing=timing)
+    tasks = tuple(many.tasks(files, Path(problems), request))
+    rows = Rows(Path(into))
+    try:
+        with progress.shown() as listen:
+            many.judge_all(tasks, rows, listen)
+    finally:
+        rows.close()
+    reports = many.latest(rows.rows, tasks)
+    print("\n".join(summary.lines(reports)))
+    for path in (Path(into), *many.write_kernelbench(reports, Path(into))):
+        print(f"written: {path}")
+    return exit_code(reports)

@@ -239,7 +239,9 @@ def _guarded(plan: Plan, *_loaded) -> list[str]:
     """The reference and every module of the harness that this process runs."""
     modules = [m for name, m in sys.modules.items() if name.startswith("harness.")]
     files = [getattr(module, "__file__", None) for module in modules]
-    return [str(plan.reference), *(file for file in files if file)]
+    reference = Path(plan.reference)
+    own = [str(path) for path in reference.glob("*")] if reference.is_dir() else [str(reference)]
+    return [*own, *(file for file in files if file)]
 
 
 def fingerprint(path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -62,7 +63,9 @@ class Session:
         made = self._fresh(extra or {})
         self.sandbox = made.sandbox
         try:
-            made.request("load", self.left(LOAD_S), do="load", path=self.plan.solution)
+            made.request(
+                "load", self.left(LOAD_S), do="load", path=self.plan.solution, **self._how()
+            )
         except Failed:
             self.printed = made.printed() or self.printed
             made.kill()
@@ -71,20 +74,26 @@ class Session:
 
     def prepare(self) -> None:
         """Start the first candidate process ahead of its solution."""
-        self._prepared = Remote("solution", self.plan.solution, self.place, {})
+        self._prepared = self._remote({})
 
     def _fresh(self, extra: dict[str, str]) -> Remote:
         if self._prepared is None or extra:
-            return Remote("solution", self.plan.solution, self.place, extra)
+            return self._remote(extra)
         found, self._prepared = self._prepared, None
         return found
+
+    def _remote(self, extra: dict[str, str]) -> Remote:
+        return Remote("solution", self.plan.solution, self.place, extra)
+
+    def _how(self) -> dict[str, str]:
+        return {"entry": self.plan.entry, "beside": self.plan.beside}
 
     def rival(self, role: str, path: str) -> Remote:
         """The process of the reference ("baseline") or of a peer; replaced when it has ended."""
         found = self.rivals.get(path)
         if found is None or not found.alive:
             found = self.rivals[path] = Remote(role, path, self.place)
-            found.request("load", LOAD_S, do="load", path=path)
+            found.request("load", LOAD_S, do="load", path=os.path.abspath(path))
         return found
 
     def note(self, text: str) -> None:

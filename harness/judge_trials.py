@@ -6,17 +6,19 @@ from dataclasses import dataclass, field
 
 import torch
 
-from harness import check, inputs, wire
+from harness import check, inputs, judge_accept, wire
 from harness.inputs import NORMAL, Family
 from harness.judge_expected import Answer, Oracle
 from harness.judge_remote import Remote
 from harness.judge_session import Session
 from harness.judge_verify import Received, Verdict, name_of, verify
 from harness.judge_weights import Match
-from harness.records import Case, Check, Failed, Outcome
+from harness.records import Case, Check, Failed, Outcome, Tolerance
 
 LARGE = 1 << 29  # bytes of inputs from which on the families of values are left out
 OUTBOX_SLACK = 1 << 16
+# Types, shapes, NaN and infinities still count; how close is close decides the problem itself.
+OWN_CHECK = Tolerance(0.0, 1e300, "the problem's own check")
 
 
 @dataclass
@@ -154,12 +156,28 @@ class Trials:
 
     def _attempt(self, prepared: Prepared, **options) -> tuple[Verdict, dict]:
         got, reply = self._call(prepared, **options)
-        tolerance = self.session.reference.tolerance
+        reference = self.session.reference
+        tolerance = OWN_CHECK if reference.accepts else reference.tolerance
         verdict = verify(got, prepared.answer, prepared.packed, tolerance, self.cuda)
+        if reference.accepts and not verdict.problem:
+            tree, tensors = prepared.answer.tree, verdict.tensors
+            verdict.problem = judge_accept.refusal(reference, prepared.packed, tree, tensors)
+            self._measure(prepared, verdict)
         if not verdict.problem:
             verdict.problem = self._shortcut(verdict)
         self._observe(got, reply)
         return verdict, reply
+
+    def _measure(self, prepared: Prepared, verdict: Verdict) -> None:
+        """How far a result that the problem's own check judged is off by our default tolerance."""
+        verdict.worst = verdict.worst_abs = 0.0
+        for leaf, tensor in zip(prepared.answer.leaves, verdict.tensors, strict=True):
+            ours = check.tolerance_for(leaf, self.session.reference.tolerance)
+            found = check.compare(tensor, leaf, ours, "out")
+            verdict.worst = max(verdict.worst, found.worst)
+            verdict.worst_abs = max(verdict.worst_abs, found.worst_abs)
+            if not found.ok and not verdict.problem:
+                self.tally.note(f"right by the problem's own check, not by ours: {found.message}")
 
     def _trial(self, prepared: Prepared, **options) -> Verdict:
         """One call that must be right; a wrong one is made again to tell wrong from flaky."""

@@ -199,9 +199,18 @@ def _inputs(got: Received, want: Answer, packed: wire.Packed) -> str:
             continue
         if want.inputs_after and torch.equal(after, want.inputs_after[index]):
             continue
+        if _is_for_the_result(want, index, before):
+            continue
         byte = int((after != before).to(torch.uint8).argmax())
         return f"input storage {index} was written to (byte {byte}); inputs must stay as they are"
     return ""
+
+
+def _is_for_the_result(want: Answer, index: int, before: torch.Tensor) -> bool:
+    """Memory that the reference writes its result into as well: compared as the result."""
+    if not want.inputs_after or not any(in_input for in_input, _ in want.aliases):
+        return False
+    return not torch.equal(want.inputs_after[index], before)
 
 
 def _guards(got: Received) -> str:

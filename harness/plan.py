@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness import problem
+from harness.formats import gpumode
 from harness.records import Failed, Outcome, Plan
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -85,9 +86,9 @@ def _named_files(request: Request) -> dict[str, tuple[Path, Path]]:
             raise _fail("--reference FILE needs --solution FILE to be judged against it")
         solution = _solution(request, request.ops[0])
     for path in (Path(reference), Path(solution)):
-        if not path.is_file():
+        if not path.is_file() and not (path == Path(reference) and gpumode.is_problem(path)):
             raise _fail(f"{path}: no such file; give the path of a Python file")
-    op = request.ops[0] if request.ops else problem.op_name(reference)
+    op = request.ops[0] if request.ops else problem.op_name(Path(reference).resolve())
     return {op: (Path(reference), Path(solution))}
 
 
@@ -96,6 +97,7 @@ def _plan(request: Request, op: str, reference: Path, solution: Path) -> Plan:
     declared = problem.declared(reference)
     on_gpu = request.device != "cpu"
     left_out = () if on_gpu or request.cases else declared.gpu_only
+    foreign = gpumode.is_problem(reference)
     cases = tuple(
         case
         for case in declared.cases
@@ -111,6 +113,8 @@ def _plan(request: Request, op: str, reference: Path, solution: Path) -> Plan:
         device=request.device,
         seed=request.seed,
         timing=request.timing and on_gpu,
+        entry=gpumode.ENTRY if foreign else "ModelNew",
+        beside=gpumode.beside(reference) if foreign else "",
         peers=_peers(request.root, op) if request.timing and on_gpu else (),
     )
 

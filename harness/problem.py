@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.formats import gpumode
 from harness.records import Case, Failed, Outcome, Tolerance
 
 # Half of each type's digits, as KernelBench-like problems state none: fp32 1e-4, fp16 and bf16 1e-2
@@ -39,6 +40,7 @@ class Reference:
     timed: frozenset[str]
     module: types.ModuleType
     notes: tuple[str, ...] = ()
+    accepts: Callable[..., tuple[bool, str]] | None = None  # the problem's own check
 
     def inputs(self, case: Case) -> list:
         """Fresh inputs of a case, drawn with torch's global generator."""
@@ -66,6 +68,10 @@ def op_name(path: str | Path) -> str:
 
 def declared(path: str | Path) -> Declared:
     """CASES, GRADIENTS and GPU_ONLY read from the syntax tree; torch is not imported."""
+    if gpumode.is_problem(path):
+        problem = gpumode.read(path)
+        tests = len(problem.cases) > len(problem.benchmarks)
+        return Declared(problem.cases, problem.benchmarks if tests else frozenset())
     tree = _parse(Path(path))
     values = {}
     for node in tree.body:
@@ -84,6 +90,8 @@ def load(path: str | Path) -> Reference:
     Raises Failed(DOES_NOT_LOAD) with one sentence: file, what is missing, what to write.
     """
     path = Path(path)
+    if gpumode.is_problem(path):
+        return _gpumode(path)
     module = _execute(path)
     model = _member(module, path, "Model", "class Model(nn.Module) with a forward")
     get_inputs = _member(module, path, "get_inputs", "def get_inputs(): return [tensors]")
@@ -117,6 +125,32 @@ def load(path: str | Path) -> Reference:
         timed=frozenset(getattr(module, "TIMED", raw_cases)),
         module=module,
         notes=tuple(notes),
+    )
+
+
+def _gpumode(path: Path) -> Reference:
+    """A folder of GPU MODE: its tests are checked, its benchmarks timed as well."""
+    module = types.ModuleType("steelyard_gpumode")
+    module.__dict__.update(gpumode.namespace(path, _execute))
+    problem, stated = gpumode.read(path), declared(path)
+    own = "check_implementation decides; new seeds are drawn in place of those in task.yml"
+    notes = [own if module.accepts else "no check_implementation"]
+    return Reference(
+        op=op_name(path.resolve()),
+        path=str(path),
+        Model=module.Model,
+        get_inputs=module.get_inputs,
+        get_init_inputs=module.get_init_inputs,
+        cases=stated.cases,
+        tolerance=_tolerance(None, path, []),
+        work=None,
+        work_backward=None,
+        gradients=False,
+        gpu_only=stated.gpu_only,
+        timed=problem.benchmarks,
+        module=module,
+        notes=tuple(notes),
+        accepts=module.accepts,
     )
 
 

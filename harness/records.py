@@ -299,6 +299,8 @@ class Plan:
     rivals: tuple[str, ...] = ("eager", "compile")
     peers: tuple[str, ...] = ()  # paths of peers/<op>__<peer>.py
     time_limit_s: float = 300.0
+    entry: str = "ModelNew"  # what the solution defines: this class, or a function of one argument
+    beside: str = ""  # folder of modules that the problem puts beside a solution
 
 
 def to_dict(record) -> dict:

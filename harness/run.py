@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shlex
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from harness import build, run_judge, source
+from harness import build, repair, run_judge, source
 from harness.records import Build, Failed, Failure, Plan, Report, to_dict
-from harness.run_judge import Judging
+from harness.run_judge import Judging, Step
 
 Listener = Callable[["Progress"], None]
 
@@ -35,6 +36,15 @@ class Progress:
     partial: Report | None = None
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A plan whose solution was read and built, or not, and what was odd about its source."""
+
+    plan: Plan
+    result: Build | Failure
+    warnings: tuple[str, ...] = ()
+
+
 def evaluate(
     plans: tuple[Plan, ...],
     listen: Listener,
@@ -47,41 +57,62 @@ def evaluate(
     that the run started. ready: judge processes by op that were started before their solution
     was written. Raises Failed(ENVIRONMENT) before any op when the machine cannot build at all.
     """
-    keep.mkdir(parents=True, exist_ok=True)
-    refused = {p.solution: failure for p in plans if (failure := _unreadable(p)) is not None}
-    wanted = [p.solution for p in plans if p.solution not in refused]
-    count = _Count(len(wanted), plans)
-    built = _build(wanted, plans, lambda op, text, done: listen(count.building(op, text, done)))
+    count = _Count(plans)
     reports = []
-    for one in plans:
-        listen(count.judging(one.op, "checking"))
-        result = refused.get(one.solution) or built[one.solution]
-        if isinstance(result, Failure):
-            report = run_judge.failed(one, result)
-        else:
-            judging = (ready or {}).get(one.op) or Judging(one, keep)
-            step = lambda text, partial, one=one: listen(  # noqa: E731
-                count.judging(one.op, text, partial)
-            )
-            report = dataclasses.replace(judging.follow(step), build=result)
-        report = _with_left_out(report, one)
-        _write(keep / f"{one.op}.json", report)
-        reports.append(report)
-        count.finished(one)
+    for one in prepare(plans, lambda step: listen(count.building(step))):
+        step = lambda text, partial=None, op=one.plan.op: listen(  # noqa: E731
+            count.judging(op, text, partial)
+        )
+        reports.append(judge(one, step, keep, (ready or {}).get(one.plan.op)))
+        count.finished(one.plan)
     listen(Progress("", "done", len(plans), len(plans), count.in_all, count.in_all))
     return tuple(reports)
+
+
+def prepare(plans: tuple[Plan, ...], listen: Listener) -> tuple[Prepared, ...]:
+    """Read all sources, then build all that can be read. Raises Failed(ENVIRONMENT)."""
+    read = [_read_sources(one) for one in plans]
+    pairs = list(zip(plans, read, strict=True))
+    wanted = [one.solution for one, found in pairs if not isinstance(found, Failure)]
+    built = _build(wanted, plans, listen)
+    return tuple(
+        Prepared(one, found)
+        if isinstance(found, Failure)
+        else Prepared(one, built[one.solution], found)
+        for one, found in pairs
+    )
+
+
+def judge(prepared: Prepared, step: Step, keep: Path, judging: Judging | None = None) -> Report:
+    """The one Report of a prepared plan, kept in `keep` under the op's name.
+
+    judging: a judge process of this plan that was started before its solution was written.
+    """
+    keep.mkdir(parents=True, exist_ok=True)
+    one, result = prepared.plan, prepared.result
+    step("checking", None)
+    if isinstance(result, Failure):
+        report = run_judge.failed(one, result)
+    else:
+        report = (judging or Judging(one, keep)).follow(step)
+        report = dataclasses.replace(report, build=result)
+    report = dataclasses.replace(report, notes=(*report.notes, *prepared.warnings))
+    report = _with_left_out(report, one)
+    _write(keep / f"{one.op}.json", report)
+    return report
 
 
 class _Count:
     """How far a run is, in builds and cases."""
 
-    def __init__(self, builds: int, plans: tuple[Plan, ...]):
-        self.builds, self.plans = builds, len(plans)
-        self.in_all = builds + sum(len(p.cases) for p in plans)
+    def __init__(self, plans: tuple[Plan, ...]):
+        self.plans = self.builds = len(plans)
+        self.in_all = self.builds + sum(len(p.cases) for p in plans)
         self.ops = self.cases = 0
 
-    def building(self, op: str, text: str, done: int) -> Progress:
-        return Progress(op, text, done, self.builds, done, self.in_all)
+    def building(self, step: Progress) -> Progress:
+        unread = self.builds - step.total  # not to be built: done already
+        return dataclasses.replace(step, steps=unread + step.done, steps_in_all=self.in_all)
 
     def judging(self, op: str, text: str, partial: Report | None = None) -> Progress:
         steps = self.builds + self.cases + (len(partial.cases) if partial else 0)
@@ -99,16 +130,34 @@ def run_folder(cache: Path) -> Path:
     return Path(tempfile.mkdtemp(prefix=f"{stamp}-", dir=cache / "runs"))
 
 
-def _unreadable(one: Plan) -> Failure | None:
+def _read_sources(one: Plan) -> tuple[str, ...] | Failure:
+    """What is odd about a solution that can be run, or why it cannot."""
     try:
-        source.compare(source.read(one.solution), source.read(one.reference, "Model"))
+        if one.entry != source.SOLUTION_CLASS:
+            provided = tuple(path.stem for path in Path(one.beside).glob("*.py"))
+            solution = source.read_function(one.solution, one.entry, provided)
+            source.expect_arguments(solution, one.entry, ("data",))
+            return solution.warnings
+        solution = source.read(one.solution)
+        source.compare(solution, source.read(one.reference, "Model"))
     except Failed as failed:
-        return failed.failure
-    return None
+        return _with_offer(failed.failure, Path(one.solution), one.entry)
+    return solution.warnings
+
+
+def _with_offer(failure: Failure, path: Path, entry: str) -> Failure:
+    """The failure and, where the file can be repaired safely, the command that does so."""
+    if not path.is_file():
+        return failure
+    made = repair.repair(path, (entry,))
+    if made is None or not made.steps:
+        return failure
+    command = f"python run_eval.py repair {shlex.quote(str(path))}"
+    return dataclasses.replace(failure, message=f"{failure.message}. Repairable: {command}")
 
 
 def _build(
-    solutions: list[str], plans: tuple[Plan, ...], tell: Callable[[str, str, int], None]
+    solutions: list[str], plans: tuple[Plan, ...], listen: Listener
 ) -> dict[str, Build | Failure]:
     ops = {p.solution: p.op for p in plans}
     finished: set[str] = set()
@@ -116,9 +165,11 @@ def _build(
     def on_event(event) -> None:
         if event.done:
             finished.add(event.solution)
-        tell(ops.get(event.solution, ""), event.text, len(finished))
+        listen(Progress(ops.get(event.solution, ""), event.text, len(finished), len(solutions)))
 
-    return build.build_all(solutions, plans[0].device, on_event) if solutions else {}
+    beside = {p.solution: p.beside for p in plans if p.beside}
+    device = plans[0].device
+    return build.build_all(solutions, device, on_event, beside=beside) if solutions else {}
 
 
 def _with_left_out(report: Report, one: Plan) -> Report:

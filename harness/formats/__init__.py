@@ -1,0 +1,1 @@
+"""Other people's conventions: problem folders, file names and result files."""
