@@ -249,4 +249,5 @@ def _internal(plan: Plan, error: Exception) -> Failure:
 
 
 if __name__ == "__main__":
+    sandbox_confine.die_with_parent()
     sys.exit(main(sys.argv[1:]))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness import problem
-from harness.records import Case, Failed, Outcome, Plan
+from harness.records import Failed, Outcome, Plan
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = {"reference": "reference", "solution": "solutions", "peer": "peers"}
@@ -41,14 +41,6 @@ def plans(request: Request) -> tuple[Plan, ...]:
         )
         raise _fail(f"no case {', '.join(request.cases)}; there are {', '.join(names)}")
     return tuple(plan for plan in chosen if plan.cases) if request.cases else chosen
-
-
-def skipped_cases(plan: Plan) -> tuple[Case, ...]:
-    """Declared cases that this plan leaves out because they want a GPU's memory and speed."""
-    if plan.device != "cpu":
-        return ()
-    declared = problem.declared(plan.reference)
-    return tuple(case for case in declared.cases if case.name in declared.gpu_only)
 
 
 def _fail(message: str) -> Failed:
@@ -100,19 +92,22 @@ def _named_files(request: Request) -> dict[str, tuple[Path, Path]]:
 
 
 def _plan(request: Request, op: str, reference: Path, solution: Path) -> Plan:
+    """Cases that want a GPU's memory and speed run without one only when they are asked for."""
     declared = problem.declared(reference)
     on_gpu = request.device != "cpu"
+    left_out = () if on_gpu or request.cases else declared.gpu_only
     cases = tuple(
         case
         for case in declared.cases
         if (not request.cases or case.name in request.cases or case.label in request.cases)
-        and (on_gpu or case.name not in declared.gpu_only)
+        and case.name not in left_out
     )
     return Plan(
         op=op,
         reference=str(reference),
         solution=str(solution),
         cases=cases,
+        left_out=tuple(dict.fromkeys(c.name for c in declared.cases if c.name in left_out)),
         device=request.device,
         seed=request.seed,
         timing=request.timing and on_gpu,

@@ -293,6 +293,7 @@ class Plan:
     solution: str
     cases: tuple[Case, ...]
     device: str  # cpu | cuda:N
+    left_out: tuple[str, ...] = ()  # names of cases that want a GPU, where there is none
     seed: int | None = None  # None: fresh and secret
     timing: bool = True
     rivals: tuple[str, ...] = ("eager", "compile")

@@ -53,7 +53,7 @@ def evaluate(plans: tuple[Plan, ...], listen: Listener, keep: Path) -> tuple[Rep
                 Progress(one.op, text, done, len(plans))
             )
             report = _judge(one, result, step, keep)
-        report = _with_skipped(report, one)
+        report = _with_left_out(report, one)
         _write(keep / f"{one.op}.json", report)
         reports.append(report)
     listen(Progress("", "done", len(plans), len(plans)))
@@ -181,12 +181,10 @@ def _failed(one: Plan, failure: Failure) -> Report:
     )
 
 
-def _with_skipped(report: Report, one: Plan) -> Report:
-    skipped = plan.skipped_cases(one)
-    if not skipped:
+def _with_left_out(report: Report, one: Plan) -> Report:
+    if not one.left_out:
         return report
-    names = ", ".join(dict.fromkeys(case.name for case in skipped))
-    note = f"not run without a GPU, for their size: {names}"
+    note = f"not run without a GPU, for their size: {', '.join(one.left_out)}"
     return dataclasses.replace(report, notes=(*report.notes, note))
 
 

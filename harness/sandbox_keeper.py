@@ -7,6 +7,7 @@ The command ends with this process, this process with its parent, however either
 import contextlib
 import ctypes
 import os
+import shutil
 import signal
 import sys
 
@@ -31,6 +32,8 @@ def main() -> None:
     os.close(2)
     ending = watch(child, signals)
     kill_all()
+    if os.getppid() != parent:
+        remove_scratch()  # nobody else will
     if ending is not None and os.WIFSIGNALED(ending):
         number = os.WTERMSIG(ending)
         with contextlib.suppress(OSError, ValueError):
@@ -82,6 +85,12 @@ def kill_all(rounds: int = 1000) -> None:
             os.waitpid(-1, 0)
         except ChildProcessError:
             return
+
+
+def remove_scratch() -> None:
+    folder = os.getcwd()
+    if os.path.basename(folder).startswith("steelyard-"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def children() -> list:

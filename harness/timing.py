@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -70,8 +71,7 @@ def measure(
     sampling.choose_method(everyone)
     end = conditions.now() + budget_s
     _sample(everyone, end, budget_s, rng, conditions)
-    for samples in everyone:
-        _refuse_late_work(samples)
+    _refuse_late_work(everyone)
     speed = _reduce(everyone, bound, conditions)
     _refuse_impossible(speed)
     return speed
@@ -116,19 +116,36 @@ def _known(everyone: list[Samples], width: float) -> bool:
     return True
 
 
-def _refuse_late_work(samples: Samples) -> None:
-    """A call whose device work goes on after it has ended is timed as less than it takes."""
+def _refuse_late_work(everyone: list[Samples]) -> None:
+    """A call whose device work goes on after it has ended is timed as less than it takes.
+
+    A wait of a busy host is long without any work: twice what half of a rival's calls show is no
+    evidence.
+    """
+    usual = [_usual_late_us(s) for s in everyone if s.who not in ("solution", "control")]
+    limit_us = max(LATE_US, 2 * statistics.median_high(usual) if usual else 0.0)
+    for samples in everyone:
+        message = _late_work(samples, limit_us)
+        if message and samples.who in ("solution", "control"):
+            raise Failed(Outcome.REFUSED, "timing", message)
+        samples.not_timed = samples.not_timed or message
+
+
+def _usual_late_us(samples: Samples) -> float:
+    late = [raw.late_us for raw in samples.calls if raw is not None]
+    return statistics.median(late) if late else 0.0
+
+
+def _late_work(samples: Samples, limit_us: float) -> str:
+    """The evidence, or "" where too few calls worked on after their end."""
     calls = [raw for raw in samples.calls if raw is not None]
-    late = [raw.late_us for raw in calls if raw.late_us > LATE_US]
+    late = [raw.late_us for raw in calls if raw.late_us > limit_us]
     if len(late) < 3 or len(late) <= LATE_SHARE * len(calls):
-        return
-    message = (
+        return ""
+    return (
         f"{samples.who}: the device was at work again for up to {max(late):.0f} µs after the call "
         f"had returned and the device had been waited for ({len(late)} of {len(calls)} calls)"
     )
-    if samples.who in ("solution", "control"):
-        raise Failed(Outcome.REFUSED, "timing", message)
-    samples.not_timed = message
 
 
 def _refuse_impossible(speed: Speed) -> None:

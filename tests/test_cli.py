@@ -122,6 +122,13 @@ def test_json_round_trip(tmp_path):
     assert json.loads(path.read_text())["format"] == json_file.FORMAT
 
 
+def test_json_names_files_of_this_checkout_from_its_root(tmp_path):
+    ours = Report("copy", str(json_file.ROOT / "reference" / "copy.py"), "/elsewhere/copy.py")
+    json_file.write((ours,), str(tmp_path / "r.json"))
+    (read,) = json_file.read(str(tmp_path / "r.json"))
+    assert (read.reference, read.solution) == ("reference/copy.py", "/elsewhere/copy.py")
+
+
 def test_markdown_between_markers(tmp_path):
     page = tmp_path / "README.md"
     page.write_text(f"before\n{markdown.BEGIN}\nold\n{markdown.END}\nafter\n", encoding="utf-8")
@@ -131,6 +138,14 @@ def test_markdown_between_markers(tmp_path):
     assert text.endswith("after\n")
     assert "old" not in text
     assert "| copy | headline | correct | 5.25 | 20.00 | 10.50 | 2.00x |" in text
+
+
+def test_markdown_names_checked_cases_below_what_was_timed():
+    checked = CaseReport(Case("odd"), Check(True, 1, 0, 0))
+    text = markdown.table((report(TIMED, checked),))
+    assert "| odd |" not in text
+    assert text.endswith("\ncopy, checked and correct, not timed: odd.")
+    assert "| copy | odd | correct | not timed |" in markdown.table((report(checked),))
 
 
 def test_rows_show_the_faster_rival_and_mark_no_difference():

@@ -165,11 +165,33 @@ def test_killing_the_judge_ends_its_candidate_and_leaves_what_was_finished(write
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert [case.outcome for case in report.cases] == [Outcome.CORRECT]
-    for _ in range(100):
-        if not _mentions("sleep\x007171"):
-            break
+    assert _soon(lambda: not _mentions("sleep\x007171"))
+
+
+def test_killing_the_run_ends_its_judge_and_leaves_nothing_behind(write, tmp_path):
+    """SIGKILL of run_eval.py: no process and no scratch folder stays."""
+    reference, solution = write("ref.py", REFERENCE), write("sol.py", RIGHT + HANGS)
+    command = [sys.executable, str(ROOT / "run_eval.py"), "--check-only", "--device", "cpu"]
+    command += ["--reference", str(reference), "--solution", str(solution)]
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary), "STEELYARD_CACHE": str(tmp_path)}
+    quiet = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with subprocess.Popen(command, env=environment, **quiet) as process:
+        assert _soon(lambda: _mentions("sleep\x007171"), 60)
+        assert _mentions(f"harness.judge\x00{tmp_path}")
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert _soon(lambda: not _mentions("sleep\x007171"))
+    assert _soon(lambda: not _mentions(f"harness.judge\x00{tmp_path}"))
+    assert _soon(lambda: not list(temporary.glob("steelyard-*")))
+
+
+def _soon(done, seconds: float = 5) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not done():
         time.sleep(0.05)
-    assert not _mentions("sleep\x007171")
+    return done()
 
 
 HANGS = (

@@ -33,7 +33,7 @@ def refusal(root, *ops, **more) -> str:
 def test_an_op_without_a_gpu_leaves_out_what_needs_one(root):
     (one,) = request(root, "copy")
     assert [c.name for c in one.cases] == ["headline", "odd"]
-    assert [c.name for c in plan.skipped_cases(one)] == ["huge"]
+    assert one.left_out == ("huge",)
     assert not one.timing
     assert one.peers == ()
 
@@ -45,9 +45,11 @@ def test_an_op_on_a_gpu_has_every_case_and_its_own_peers(root):
     assert one.timing
 
 
-def test_one_case(root):
-    (one,) = request(root, "copy", cases=("odd",))
-    assert [c.name for c in one.cases] == ["odd"]
+@pytest.mark.parametrize("name", ["odd", "huge"])
+def test_one_case_is_run_wherever_it_is_asked_for(root, name):
+    (one,) = request(root, "copy", cases=(name,))
+    assert [c.name for c in one.cases] == [name]
+    assert one.left_out == ()
 
 
 def test_files_anywhere(root, write):

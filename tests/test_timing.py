@@ -156,6 +156,13 @@ def test_work_after_the_end_of_the_call_is_refused():
     assert caught.value.failure.outcome is Outcome.REFUSED
 
 
+def test_waits_as_long_as_a_rivals_are_the_hosts():
+    speed = run(FakeContestant("solution", 10, late_us=21), FakeContestant("eager", 20, late_us=12))
+    assert speed.solution.call is not None
+    with pytest.raises(Failed, match="at work again for up to 21 µs"):
+        run(FakeContestant("solution", 10, late_us=21), FakeContestant("eager", 20, late_us=4))
+
+
 def test_a_time_under_what_the_device_can_do_is_refused():
     bound = Bound(10**9, 0, 230.0, 208.0, "memory", least_us=195.0)
     with pytest.raises(Failed, match="datasheet peak for 1000000000 bytes"):

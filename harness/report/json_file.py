@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -10,11 +11,13 @@ from pathlib import Path
 from harness.records import Failed, Outcome, Report, from_dict, to_dict
 
 FORMAT = 1
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def write(reports: tuple[Report, ...], target: str) -> None:
     """Write all reports to a file, whole or not at all; "-" is standard output."""
-    text = json.dumps({"format": FORMAT, "reports": [to_dict(r) for r in reports]}, indent=1)
+    portable = [to_dict(_portable(r)) for r in reports]
+    text = json.dumps({"format": FORMAT, "reports": portable}, indent=1)
     if target == "-":
         sys.stdout.write(text + "\n")
         return
@@ -27,6 +30,20 @@ def write(reports: tuple[Report, ...], target: str) -> None:
         raise Failed(
             Outcome.ENVIRONMENT, "report", f"{path}: cannot be written ({error.strerror})"
         ) from None
+
+
+def _portable(report: Report) -> Report:
+    """With files of this checkout named from its root, so that results can be shared."""
+    return dataclasses.replace(
+        report, reference=_from_root(report.reference), solution=_from_root(report.solution)
+    )
+
+
+def _from_root(path: str) -> str:
+    try:
+        return Path(path).relative_to(ROOT).as_posix()
+    except ValueError:
+        return path
 
 
 def read(path: str) -> tuple[Report, ...]:

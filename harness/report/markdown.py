@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.records import Failed, Outcome, Report
-from harness.report.rows import COLUMNS, rows
+from harness.report.rows import COLUMNS, Row, rows
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
 
 def table(reports: tuple[Report, ...]) -> str:
-    """A Markdown table with one line per case, headed by where it was measured."""
+    """A Markdown table headed by where it was measured; one line per case.
+
+    Where anything was timed, correct cases that were not are named below the table instead.
+    """
     environment = next((r.environment for r in reports if r.environment.torch), None)
     lines = []
     if environment is not None:
@@ -21,9 +24,24 @@ def table(reports: tuple[Report, ...]) -> str:
         lines += [" · ".join(p for p in parts if p and not p.endswith(" ")), ""]
     lines.append("| " + " | ".join(COLUMNS) + " |")
     lines.append("|" + "|".join(["---"] * 3 + ["---:"] * (len(COLUMNS) - 3)) + "|")
-    for row in rows(reports):
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row.cells()) + " |")
-    return "\n".join(lines)
+    everything = rows(reports)
+    timed = any(row.timed for row in everything)
+    checked = [row for row in everything if timed and row.ok and not row.timed]
+    for row in everything:
+        if row not in checked:
+            cells = (cell.replace("|", "\\|") for cell in row.cells())
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines + _also_correct(checked))
+
+
+def _also_correct(checked: list[Row]) -> list[str]:
+    cases: dict[str, list[str]] = {}
+    for row in checked:
+        cases.setdefault(row.op, []).append(row.case)
+    return [
+        f"\n{op}, checked and correct, not timed: {', '.join(names)}."
+        for op, names in cases.items()
+    ]
 
 
 def renew(path: Path, reports: tuple[Report, ...]) -> None:

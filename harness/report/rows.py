@@ -28,6 +28,7 @@ class Row:
     error: str = ""
     message: str = ""
     ok: bool = False
+    timed: bool = False
 
     def cells(self) -> tuple[str, ...]:
         return (
@@ -85,6 +86,7 @@ def _case_row(op: str, case: CaseReport) -> Row:
         error=_error(case),
         message=message,
         ok=case.outcome is Outcome.CORRECT,
+        timed=speed is not None,
     )
 
 
