@@ -1,6 +1,6 @@
 """Argmax over the middle dimension: a block owns 32 neighbouring columns of one matrix.
 
-Each of its 8 warps walks every eighth row, reading 128 bytes in one piece; the eight candidates of a
+Each of its 8 warps walks every eighth row, reading 128 bytes in one piece; the 8 candidates of a
 column meet in shared memory. Of equal values the lower row wins, and NaN beats every number, as in
 torch. Traffic: the input, once.
 """

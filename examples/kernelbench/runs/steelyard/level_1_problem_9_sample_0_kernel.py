@@ -50,7 +50,7 @@ void forward(uintptr_t x, uintptr_t out, int64_t total, double scale, double low
   if (total == 0) return;
   const int64_t per_block = kThreads * kPerThread;
   scale_clamp_kernel<<<(total + per_block - 1) / per_block, kThreads, 0, (cudaStream_t)stream>>>(
-      (const float*)x, (float*)out, total, {float(scale), float(low), float(high)});
+      (const float*)x, (float*)out, total, Bounds{float(scale), float(low), float(high)});
   if (cudaGetLastError() != cudaSuccess) throw std::runtime_error("scale_clamp: launch failed");
 }
 """

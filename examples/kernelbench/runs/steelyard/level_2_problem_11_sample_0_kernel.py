@@ -75,7 +75,7 @@ void forward(uintptr_t x, uintptr_t weight, uintptr_t bias, uintptr_t out, int64
   const dim3 grid((columns + kTile - 1) / kTile, tiles);
   linear_chain_kernel<<<grid, kThreads, 0, (cudaStream_t)stream>>>(
       (const float*)x, (const float*)weight, (const float*)bias, (float*)out, rows, features,
-      columns, {scale, bound});
+      columns, Chain{scale, bound});
   if (cudaGetLastError() != cudaSuccess) throw std::runtime_error("linear_chain: launch failed");
 }
 """
