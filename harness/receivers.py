@@ -139,20 +139,8 @@ FLASHINFER = Receiver(
 )
 
 RECEIVERS = {receiver.name: receiver for receiver in (KERNELBENCH, GPUMODE, FLASHINFER)}
-FLASHINFER_DTYPES = frozenset(
-    [
-        "float32",
-        "float16",
-        "bfloat16",
-        "float8_e4m3fn",
-        "float8_e5m2",
-        "int64",
-        "int32",
-        "int16",
-        "int8",
-        "bool",
-    ]
-)
+FLASHINFER_FLOATS = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+FLASHINFER_DTYPES = frozenset((*FLASHINFER_FLOATS, "int64", "int32", "int16", "int8", "bool"))
 
 
 class Level(str, enum.Enum):

@@ -109,8 +109,8 @@ void forward(uintptr_t x, uintptr_t parts, uintptr_t weight, uintptr_t bias, uin
   if (cudaGetLastError() != cudaSuccess) throw std::runtime_error("moments: launch failed");
   normalize_kernel<<<grid, kThreads, 0, (cudaStream_t)stream>>>(
       (const float*)x, (const Moments*)parts, (const float*)weight, (const float*)bias,
-      (float*)out, Running{(float*)running_mean, (float*)running_var, momentum}, channels, count, area,
-      eps);
+      (float*)out, Running{(float*)running_mean, (float*)running_var, momentum}, channels, count,
+      area, eps);
   if (cudaGetLastError() != cudaSuccess) throw std::runtime_error("normalize: launch failed");
 }
 """
