@@ -2,7 +2,7 @@
 
 python -I submit_probe.py RECEIVER FOLDER, in a folder of its own with nothing else importable.
 FOLDER holds what was written, and problem.py (kernelbench). Prints one JSON object as last line:
-{"built": true, "ran": case or null, "faults": [sentences]}.
+{"clean": true, "built": true, "ran": case or null, "faults": [sentences]}.
 """
 
 import importlib
@@ -75,8 +75,9 @@ def kernelbench(folder):
 
 def gpumode(folder):
     sys.path.insert(0, str(folder))
-    import reference
     import submission
+
+    import reference
 
     parameters = inspect.signature(submission.custom_kernel).parameters
     if len(parameters) != 1:
@@ -170,7 +171,7 @@ def compare_all(got, want):
     got, want = (x if isinstance(x, tuple | list) else (x,) for x in (got, want))
     if len(got) != len(want):
         raise Fault(f"{len(got)} outputs, want {len(want)}")
-    for i, (mine, theirs) in enumerate(zip(got, want)):
+    for i, (mine, theirs) in enumerate(zip(got, want, strict=True)):
         if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
             raise Fault(
                 f"output {i}: {mine.dtype} {list(mine.shape)}, want {theirs.dtype} "
@@ -185,9 +186,8 @@ def compare_all(got, want):
 
 
 def main(receiver, folder):
-    report = {"built": False, "ran": None, "faults": []}
-    if importlib.util.find_spec("harness") and not getattr(sys, "steelyard_test", False):
-        report["faults"].append("harness is importable: the process is not clean")
+    clean = importlib.util.find_spec("harness") is None
+    report = {"clean": clean, "built": False, "ran": None, "faults": []}
     try:
         report["ran"] = globals()[receiver](Path(folder).resolve())
         report["built"] = True

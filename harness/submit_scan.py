@@ -27,14 +27,14 @@ def shared_names(name: str, text: str, problem: str, receiver: Receiver) -> tupl
     """Names that the solution would overwrite in the problem it is judged against."""
     if not receiver.shares_names:
         return ()
-    theirs = {entry for entry, _ in _top_level(ast.parse(problem))}
+    theirs = {entry for entry, _ in top_level(problem)}
     return tuple(
         Finding(
             Level.REFUSED,
             f"{name}:{line}: {entry} is also a name of the problem, and {receiver.title} runs both "
             "in one namespace, so the problem would change; rename it",
         )
-        for entry, line in _top_level(ast.parse(text))
+        for entry, line in top_level(text)
         if entry in theirs
     )
 
@@ -120,9 +120,9 @@ def _future(name: str, text: str, receiver: Receiver) -> Iterator[Finding]:
             )
 
 
-def _top_level(tree: ast.Module) -> Iterator[tuple[str, int]]:
+def top_level(text: str) -> Iterator[tuple[str, int]]:
     """Names that a module defines, imports left out: two imports of one thing do no harm."""
-    for node in tree.body:
+    for node in ast.parse(text).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name, node.lineno
         targets = []
