@@ -54,8 +54,10 @@ def submit(reference: Path, solution: Path, to: str, out: Path | None, device: s
     _free_entry(read, receiver)
     problem_text = reference.read_text(encoding="utf-8-sig")
     facts = gather(str(reference))
-    package = _package(receiver, read.text, problem_text, facts, reference)
+    own = read.text.replace("\r\n", "\n")
+    package = _package(receiver, own, problem_text, facts, reference)
     findings = (
+        *_mended(solution),
         *(Finding(Level.NOTE, text) for text in package.notes),
         *submit_scan.scan(Path(package.send).name, package.scanned, receiver),
         *submit_scan.shared_names(solution.name, read.text, problem_text, receiver),
@@ -75,6 +77,16 @@ def submit(reference: Path, solution: Path, to: str, out: Path | None, device: s
         target = _place(folder, package, out or _default(receiver, package, facts))
     send = target / package.send if target.is_dir() else target
     return Written(target, send, findings, tried.ran)
+
+
+def _mended(solution: Path) -> tuple[Finding, ...]:
+    """What is taken out on the way: bytes that mean nothing here and break loaders elsewhere."""
+    raw = solution.read_bytes()
+    marks = {"byte order mark": raw.startswith(b"\xef\xbb\xbf"), "carriage returns": b"\r\n" in raw}
+    found = " and ".join(mark for mark, there in marks.items() if there)
+    if not found:
+        return ()
+    return (Finding(Level.NOTE, f"{solution.name}: {found} were taken out of what is sent"),)
 
 
 def _receiver(to: str) -> Receiver:
@@ -112,11 +124,8 @@ def _package(
 def _gpumode(solution: str, problem_text: str, facts: Facts, reference: Path) -> Package:
     text = submit_gpumode.submission(solution, facts)
     gpu_only = problem.declared(reference).gpu_only
-    number = next(
-        i
-        for i, c in enumerate(facts.cases)
-        if c.name not in gpu_only or len(facts.cases) == len(gpu_only)
-    )
+    small = [i for i, case in enumerate(facts.cases) if case.name not in gpu_only]
+    number = small[0] if small else 0
     note = "data = inputs" if facts.bare else "data = (*inputs, weights, arguments)"
     return Package(
         {
