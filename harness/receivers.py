@@ -126,7 +126,14 @@ GPUMODE = Receiver(
     entry="custom_kernel",
     most_bytes=1_000_000,
     locale_encoding=True,
-    bans=(Ban("stream", "its web API answers 500 to any file that holds this word", False, True),),
+    bans=(
+        Ban(
+            "stream",
+            "a file with this word gets answer 500 from the web API (launch on the default one)",
+            refuses=False,
+            ignore_case=True,
+        ),
+    ),
 )
 
 FLASHINFER = Receiver(

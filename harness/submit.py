@@ -52,7 +52,7 @@ def submit(reference: Path, solution: Path, to: str, out: Path | None, device: s
     read = source.read(solution)
     source.compare(read, source.read(reference, "Model"))
     _free_entry(read, receiver)
-    problem_text = reference.read_text(encoding="utf-8-sig")
+    problem_text = _complete(reference.read_text(encoding="utf-8-sig"))
     facts = gather(str(reference))
     own = read.text.replace("\r\n", "\n")
     package = _package(receiver, own, problem_text, facts, reference)
@@ -77,6 +77,13 @@ def submit(reference: Path, solution: Path, to: str, out: Path | None, device: s
         target = _place(folder, package, out or _default(receiver, package, facts))
     send = target / package.send if target.is_dir() else target
     return Written(target, send, findings, tried.ran)
+
+
+def _complete(problem_text: str) -> str:
+    """The receivers call get_init_inputs; here a reference may leave it out."""
+    if any(name == "get_init_inputs" for name, _ in submit_scan.top_level(problem_text)):
+        return problem_text
+    return problem_text.rstrip() + "\n\n\ndef get_init_inputs():\n    return []\n"
 
 
 def _mended(solution: Path) -> tuple[Finding, ...]:

@@ -66,14 +66,18 @@ class Facts:
 
 def gather(reference: str) -> Facts:
     """Describe a reference in a child process. Raises Failed with the child's own sentence."""
-    done = subprocess.run(
-        [sys.executable, "-m", "harness.submit_facts", reference],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "harness.submit_facts", reference],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        sentence = f"{reference}: its cases outside GPU_ONLY took over {LIMIT_S:.0f} s; shrink them"
+        raise Failed(Outcome.REFERENCE_FAILED, "submit", sentence) from None
     if done.returncode == 0:
         return from_dict(Facts, json.loads(done.stdout.splitlines()[-1]))
     last = (done.stderr.strip().splitlines() or ["no message"])[-1]

@@ -192,6 +192,36 @@ def test_kernelbench_accepts_other_names_but_not_other_draws(files, on_cpu, tmp_
     assert "has no weights equal to Model's part.weight [8]" in texts(written)
 
 
+@pytest.mark.parametrize("to", RECEIVERS)
+def test_a_problem_without_weights_and_arguments(to, write, on_cpu, tmp_path):
+    problem = """import torch
+
+CASES = {"headline": dict(), "odd": dict(rows=3)}
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x * 2.0 + 0.5
+
+
+def get_inputs(rows=5):
+    return [torch.randn(rows, 8)]
+"""
+    old = SOLUTION[SOLUTION.index("    def __init__") :]
+    new = """    def forward(self, x):
+        weight, out = torch.ones_like(x[0]), torch.empty_like(x)
+        pointers = (t.data_ptr() for t in (x, weight, out))
+        ext.affine(*pointers, x.shape[1], x.numel(), 2.0, 0.5)
+        return out
+"""
+    files = write("affine.py", problem), write("mine/affine.py", SOLUTION.replace(old, new))
+    written = send(files, to, tmp_path / "out")
+    assert written.path, texts(written)
+    assert on_cpu[0]["ran"]
+    if to == "gpumode":
+        assert "_model(*data)" in written.send.read_text()
+
+
 def test_gpumode_files(files, on_cpu, tmp_path):
     send(files, "gpumode", tmp_path)
     sent = (tmp_path / "submission.py").read_text()
