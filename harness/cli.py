@@ -26,7 +26,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     *("evaluate", "batch", "repair", "doctor", "lint", "history", "best", "compare", "table"),
-    *("sass", "profile", "sanitize"),
+    *("sass", "profile", "sanitize", "submit"),
 )
 OK, BAD, USAGE, ENVIRONMENT, NEEDS_GPU = range(5)
 
@@ -412,3 +412,30 @@ def batch(
     for path in (Path(into), *many.write_kernelbench(reports, Path(into))):
         print(f"written: {path}")
     return exit_code(reports)
+
+
+@app.command()
+def submit(
+    op: Annotated[str | None, typer.Argument(help="op whose solution is sent")] = None,
+    to: Annotated[str, typer.Option(help="kernelbench, gpumode or flashinfer")] = "",
+    out: Annotated[str | None, typer.Option(help="file or folder to write")] = None,
+    reference: Annotated[str | None, typer.Option(help="any reference file")] = None,
+    solution: Annotated[str | None, typer.Option(help="any solution file")] = None,
+) -> int:
+    """Write a solution in a receiver's format, after trying it there in a clean process."""
+    from harness import submit as sending
+    from harness.report import submission
+
+    words = (op,) if op else ()
+    if not (words or (reference and solution)):
+        raise Failed(Outcome.DOES_NOT_LOAD, "plan", "submit needs an op: run_eval.py submit OP")
+    device = driver.choose(None)
+    request = plan.Request(words, reference=reference, solution=solution, device=device)
+    (one,) = plan.plans(request)
+    place = Path(out) if out else None
+    written = sending.submit(Path(one.reference), Path(one.solution), to, place, device)
+    for line in submission.lines(written):
+        print(line)
+    if written.path is None:
+        return BAD
+    return OK if written.ran else NEEDS_GPU

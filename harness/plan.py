@@ -89,7 +89,7 @@ def _named_files(request: Request) -> dict[str, tuple[Path, Path]]:
         if not path.is_file() and not (path == Path(reference) and gpumode.is_problem(path)):
             raise _fail(f"{path}: no such file; give the path of a Python file")
     op = request.ops[0] if request.ops else problem.op_name(Path(reference).resolve())
-    return {op: (Path(reference), Path(solution))}
+    return {op: (Path(reference).absolute(), Path(solution).absolute())}
 
 
 def _plan(request: Request, op: str, reference: Path, solution: Path) -> Plan:
