@@ -1,7 +1,7 @@
 """Put chunks of rows in another order; rows after the last chunk stay where they are.
 
-out = cat(chunk[order[0]], chunk[order[1]], ..., x[sum(split_sizes):]), where chunk[i] is the rows of
-x that split_sizes[i] gives it, one chunk after another.
+out = cat(chunk[order[0]], chunk[order[1]], ..., x[sum(split_sizes):]), where chunk[i] is the rows
+of x that split_sizes[i] gives it, one chunk after another.
 
 x            (rows, hidden)  fp32, bf16 or fp16, any strides
 split_sizes  (chunks,)       int32 or int64, none negative; their sum is at most rows

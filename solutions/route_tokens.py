@@ -72,6 +72,7 @@ __device__ void exclusive_scan(F value, int n, int* offsets) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
   const int per_thread = (n + blockDim.x - 1) / blockDim.x, first = threadIdx.x * per_thread;
   int sum = 0;
+#pragma unroll 1
   for (int i = first; i < min(first + per_thread, n); ++i) sum += value(i);
   int upto = sum;
 #pragma unroll
@@ -84,6 +85,7 @@ __device__ void exclusive_scan(F value, int n, int* offsets) {
   int before = 0;
   for (int i = 0; i < warps; ++i) before += i < warp ? smem_sums[i] : 0;
   int at = before + upto - sum;
+#pragma unroll 1
   for (int i = first; i < min(first + per_thread, n); ++i) {
     offsets[i] = at;
     at += value(i);
