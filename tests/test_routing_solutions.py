@@ -161,11 +161,17 @@ def test_more_than_two_to_the_31_elements():
     assert torch.equal(grad, x)
 
 
+def test_a_tensor_in_host_memory_is_refused_in_words():
+    ids = torch.zeros(4, 2, dtype=torch.int64)
+    for op in ("route_tokens", "align_blocks"):
+        with pytest.raises(RuntimeError, match="on a GPU"):
+            solution(op).ModelNew(8)(ids)
+
+
 def test_wrong_inputs_are_refused_in_words():
     ids = torch.zeros(4, 2, dtype=torch.int64, device="cuda")
     route = solution("route_tokens").ModelNew
     for model, indices, words in (
-        (route(8), ids.cpu(), "on a GPU"),
         (route(8), ids.float(), "int32 or int64"),
         (route(5000), ids, "experts must be 1 to 4096"),
         (route(8, 0), ids, "alignment must be"),
