@@ -58,7 +58,7 @@ struct Outputs {
   int* used;
 };
 
-__device__ int aligned_size(int count, const Shape& shape) {
+__device__ int whole_blocks(int count, const Shape& shape) {
   return int((unsigned(count) + shape.alignment - 1) / shape.alignment * shape.alignment);
 }
 
@@ -169,7 +169,7 @@ align_blocks_kernel(Matrix<I> indices, Shape shape, int* __restrict__ block_coun
     }
   }
   __syncthreads();
-  exclusive_scan([&](int e) { return aligned_size(smem_total[e], shape); }, experts, smem_offset);
+  exclusive_scan([&](int e) { return whole_blocks(smem_total[e], shape); }, experts, smem_offset);
 #pragma unroll 1
   for (int e = threadIdx.x; e <= experts; e += threads) {
     if (blockIdx.x == 0 && e == experts) *out.used = smem_offset[e];

@@ -55,7 +55,7 @@ struct Matrix {
 
 // N elements of a row, loaded and stored at once.
 template <typename T, int N>
-struct alignas(sizeof(T) * N) Vector {
+struct alignas(sizeof(T) * N) Elements {
   T at[N];
 };
 
@@ -90,7 +90,7 @@ template <typename T, int N>
 __global__ void __launch_bounds__(kSumThreads)
 sum_rows_kernel(const T* __restrict__ in, int64_t in_stride, Weights weights, Map map, int width,
                 unsigned pieces, T* __restrict__ out) {
-  using V = Vector<T, N>;
+  using V = Elements<T, N>;
   // Loaded as one word: the compiler keeps 16-bit members in registers of their own, and spills.
   using Word = std::conditional_t<sizeof(V) == 16, uint4, V>;
   const int64_t token = blockIdx.x / pieces;
@@ -154,8 +154,8 @@ __global__ void __launch_bounds__(kThreads)
 combine_backward_kernel(const T* __restrict__ grad, int64_t grad_stride, const T* __restrict__ y,
                         int64_t y_stride, Weights weights, Map map,
                         const int* __restrict__ entry_of, int width, unsigned clearing,
-                        Gradients<Vector<T, N>> out) {
-  using V = Vector<T, N>;
+                        Gradients<Elements<T, N>> out) {
+  using V = Elements<T, N>;
   using Word = std::conditional_t<sizeof(V) == 16, uint4, V>;  // as in sum_rows_kernel
   extern __shared__ float smem_dot[];  // (warps, k)
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -265,7 +265,7 @@ Matrix<T> matrix(const Tensor& x) {
   return {static_cast<const T*>(x.data_ptr()), x.stride(0), x.stride(1)};
 }
 
-void check_rows(const Tensor& x) {
+void check_hidden(const Tensor& x) {
   if (!x.is_cuda() || x.dim() != 2 || (x.size(0) > 0 && x.size(1) > 1 && x.stride(1) != 1))
     fail("hidden states and gradients must be (rows, hidden) on a GPU, each row contiguous");
 }
@@ -354,7 +354,7 @@ Weights weights_of(const Tensor& probs) {
 }
 
 Tensor combine_tokens(const Tensor& y, const Tensor& probs, const Tensor& row_of) {
-  check_rows(y);
+  check_hidden(y);
   check_probs(probs, row_of);
   const OnDevice on(y);
   return sum_rows(y, weights_of(probs), row_of, on.stream);
@@ -363,7 +363,7 @@ Tensor combine_tokens(const Tensor& y, const Tensor& probs, const Tensor& row_of
 std::tuple<Tensor, Tensor> combine_tokens_backward(const Tensor& grad, const Tensor& y,
                                                    const Tensor& probs, const Tensor& row_of,
                                                    const Tensor& entry_of) {
-  check_rows(grad);
+  check_hidden(grad);
   const OnDevice on(grad);
   const int* entry = entries(entry_of);
   const int64_t rows = y.size(0), tokens = row_of.size(0), row_bytes = y.size(1) * y.element_size();
@@ -382,7 +382,7 @@ std::tuple<Tensor, Tensor> combine_tokens_backward(const Tensor& grad, const Ten
   with_elements(y, addresses, [&](auto t, auto n) {
     using T = decltype(t);
     constexpr int N = decltype(n)::value;
-    Gradients<Vector<T, N>> out{static_cast<Vector<T, N>*>(grad_y.data_ptr()),
+    Gradients<Elements<T, N>> out{static_cast<Elements<T, N>*>(grad_y.data_ptr()),
                                 grad_probs.data_ptr(), probs.scalar_type()};
     const size_t shared = sizeof(float) * kThreads / 32 * map.topk;
     combine_backward_kernel<T, N><<<blocks, kThreads, shared, on.stream>>>(

@@ -54,7 +54,7 @@ struct Matrix {
 
 // N elements of a row, loaded and stored at once.
 template <typename T, int N>
-struct alignas(sizeof(T) * N) Vector {
+struct alignas(sizeof(T) * N) Elements {
   T at[N];
 };
 
@@ -89,7 +89,7 @@ template <typename T, int N>
 __global__ void __launch_bounds__(kSumThreads)
 sum_rows_kernel(const T* __restrict__ in, int64_t in_stride, Weights weights, Map map, int width,
                 unsigned pieces, T* __restrict__ out) {
-  using V = Vector<T, N>;
+  using V = Elements<T, N>;
   // Loaded as one word: the compiler keeps 16-bit members in registers of their own, and spills.
   using Word = std::conditional_t<sizeof(V) == 16, uint4, V>;
   const int64_t token = blockIdx.x / pieces;
@@ -243,7 +243,7 @@ Matrix<T> matrix(const Tensor& x) {
   return {static_cast<const T*>(x.data_ptr()), x.stride(0), x.stride(1)};
 }
 
-void check_rows(const Tensor& x) {
+void check_hidden(const Tensor& x) {
   if (!x.is_cuda() || x.dim() != 2 || (x.size(0) > 0 && x.size(1) > 1 && x.stride(1) != 1))
     fail("hidden states and gradients must be (rows, hidden) on a GPU, each row contiguous");
 }
@@ -345,7 +345,7 @@ void with_bits(const Tensor& probs, F f) {
 
 std::tuple<Tensor, Tensor> permute_tokens(const Tensor& x, const Tensor& probs,
                                           const Tensor& row_of, const Tensor& entry_of) {
-  check_rows(x);
+  check_hidden(x);
   check_probs(probs, row_of);
   if (x.size(0) != row_of.size(0)) fail("x and row_of must have as many tokens");
   const OnDevice on(x);
@@ -377,7 +377,7 @@ std::tuple<Tensor, Tensor> permute_tokens(const Tensor& x, const Tensor& probs,
 }
 
 Tensor permute_tokens_backward(const Tensor& grad, const Tensor& row_of) {
-  check_rows(grad);
+  check_hidden(grad);
   const OnDevice on(grad);
   return sum_rows(grad, Weights{}, row_of, on.stream);
 }

@@ -185,7 +185,7 @@ Tensor empty_list(const Tensor& like, int32_t dtype, int64_t size) {
   return Tensor(handle);
 }
 
-Indices indices(const Tensor& x, const Tensor& hidden, const char* name) {
+Indices list_of(const Tensor& x, const Tensor& hidden, const char* name) {
   const bool wide = x.scalar_type() == ScalarType::Long;
   if (!x.is_cuda() || x.get_device() != hidden.get_device() || x.dim() != 1 ||
       (!wide && x.scalar_type() != ScalarType::Int))
@@ -223,7 +223,7 @@ Tensor sort_chunks(const Tensor& x, const Tensor& sizes, const Tensor& order, bo
   if (!x.is_cuda() || x.dim() != 2 || (x.size(0) > 0 && x.size(1) > 1 && x.stride(1) != 1))
     fail("x and gradients must be (rows, hidden) on a GPU, each row contiguous");
   const OnDevice on(x);
-  Chunks chunks{indices(sizes, x, "split_sizes"), indices(order, x, "order"), int(sizes.size(0))};
+  Chunks chunks{list_of(sizes, x, "split_sizes"), list_of(order, x, "order"), int(sizes.size(0))};
   if (order.size(0) != sizes.size(0)) fail("split_sizes and order must be equally long");
   if (sizes.size(0) > kMaxChunks)
     fail(std::to_string(sizes.size(0)) + " chunks are too many (at most 4000)");
