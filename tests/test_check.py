@@ -97,6 +97,17 @@ def test_a_declared_tolerance_stays_as_declared():
     assert tolerance_for(Expected(torch.rand(3)), LOOSE) is LOOSE
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_declared_tolerance_holds_before_the_rounding_to_half_precision(dtype):
+    precise = 1 + torch.rand(4096, dtype=torch.float64)
+    expected = Expected(precise.to(dtype), precise)
+    tolerance = tolerance_for(expected, Tolerance(1e-5, 0, "K fp32 roundings"))
+    assert compare((precise * (1 + 9e-6)).to(dtype), expected, tolerance, "out").ok
+    off = precise.to(dtype) + torch.finfo(dtype).eps
+    assert not compare(off, expected, tolerance, "out").ok
+    assert tolerance_for(expected, EXACT) == EXACT
+
+
 def test_integers_and_booleans_are_exact_whatever_is_declared():
     assert tolerance_for(Expected(torch.arange(3)), LOOSE) == EXACT
     assert tolerance_for(Expected(torch.ones(3, dtype=torch.bool)), LOOSE) == EXACT
