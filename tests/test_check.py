@@ -97,6 +97,20 @@ def test_a_declared_tolerance_stays_as_declared():
     assert tolerance_for(Expected(torch.rand(3)), LOOSE) is LOOSE
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_declared_tolerance_admits_the_rounding_to_a_narrow_type(dtype):
+    tight = Tolerance(1e-5, 0.0, "declared")
+    precise = torch.randn(10_000, dtype=torch.float64)
+    right = precise.to(dtype)
+    expected = Expected(right * (1 + torch.finfo(dtype).eps), precise)
+    assert compare(right, expected, tolerance_for(expected, tight), "out").ok
+    two_units_off = right * (1 + 2 * torch.finfo(dtype).eps)
+    expected = Expected(right, precise)
+    assert not compare(two_units_off, expected, tolerance_for(expected, tight), "out").ok
+    exact = tolerance_for(expected, Tolerance(0.0, 0.0, "a copy is exact"))
+    assert (exact.rtol, exact.atol) == (0, 0)
+
+
 def test_integers_and_booleans_are_exact_whatever_is_declared():
     assert tolerance_for(Expected(torch.arange(3)), LOOSE) == EXACT
     assert tolerance_for(Expected(torch.ones(3, dtype=torch.bool)), LOOSE) == EXACT
