@@ -66,7 +66,6 @@ struct Variant {
   float limit, alpha;
 };
 
-// Products are left alone: (alpha * gate) is rounded before the exponential, as in the reference.
 __device__ float sigmoid(float x) { return 1.f / (1.f + __expf(-x)); }
 
 // NaN stays NaN, as torch's clamp has it.
