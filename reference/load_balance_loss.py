@@ -7,7 +7,7 @@ Sums are over the valid tokens, n is their number (1 where there is none). Coeff
 caller's: multiply.
 
 logits (tokens, experts)  fp32, bf16 or fp16, any strides
-counts (experts,)         int32 or int64, tokens sent to each expert (over all devices, if so wanted)
+counts (experts,)         int32 or int64, tokens sent to each expert (here or on all devices)
 valid  (tokens,)          bool, or none: False for padding, which adds nothing and gets no gradient
 aux, z ()                 fp32, differentiable with respect to the logits
 """

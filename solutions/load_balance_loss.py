@@ -1,7 +1,7 @@
 """The auxiliary and the z-loss of a router, and their backward.
 
-Plan     counts are given, so aux is a sum over rows of sum_e(p[t, e] * counts[e]): one pass, no sums
-         over columns. One warp a row, a lane owns kColumns neighbouring experts in registers; the
+Plan     counts are given, so aux is a sum over rows of sum_e(p[t, e] * counts[e]): one pass, and
+         no sums over columns. One warp a row, a lane owns kColumns neighbouring experts in registers; the
          warps of a fixed number of blocks stride over the rows, a second launch of one block adds
          the blocks' sums in a fixed order, so results repeat bit by bit.
          Backward: one warp a row reads the logits again and writes the gradient; the two losses'
@@ -68,7 +68,7 @@ struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Pack {
   T at[N];
 };
 
-// What the kernels read beside the logits. `vector`: a lane's columns can be read and written whole.
+// What is read beside the logits. `vector`: a lane's columns can be read and written whole.
 struct Loss {
   int64_t tokens;
   int experts;
