@@ -31,7 +31,7 @@ CASES = {
     "empty": dict(tokens=0),
     "no experts": dict(tokens=7, experts=0),
     "4096 tokens": dict(tokens=4096),
-    "1M tokens": dict(tokens=1 << 20, experts=64, multiple=128),
+    "1M tokens": dict(tokens=1048576, experts=64, multiple=128),
     "local 128": dict(tokens=65536, experts=32, multiple=128),
 }
 GPU_ONLY = ("headline", "4096 tokens", "1M tokens", "local 128")
@@ -62,7 +62,7 @@ def get_inputs(
     tokens=65536,
     experts=256,
     multiple=16,
-    density=8 / 256,
+    density=1 / 32,
     pitch=0,
     offset=0,
     strided=False,
@@ -74,7 +74,7 @@ def get_inputs(
     strided  the map is a transposed view
     """
     chosen = torch.rand(tokens, experts + pitch) < density
-    if 2 <= experts:
+    if experts >= 2:
         chosen[:, 0], chosen[:, 1] = False, density > 0
     if offset:
         chosen = torch.cat([chosen.new_zeros(offset), chosen.flatten()])[offset:]

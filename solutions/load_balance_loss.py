@@ -1,7 +1,7 @@
 """The auxiliary and the z-loss of a router, and their backward.
 
 Plan     counts are given, so aux is a sum over rows of sum_e(p[t, e] * counts[e]): one pass, and
-         no sums over columns. One warp a row, a lane owns kColumns neighbouring experts in registers; the
+         no sums over columns. One warp a row, a lane owns neighbouring experts in registers; the
          warps of a fixed number of blocks stride over the rows, a second launch of one block adds
          the blocks' sums in a fixed order, so results repeat bit by bit.
          Backward: one warp a row reads the logits again and writes the gradient; the two losses'

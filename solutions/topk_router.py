@@ -1,6 +1,6 @@
 """Router of a mixture of experts: logits to the chosen experts and their weights, and backward.
 
-Plan     One warp a token. A lane owns kColumns neighbouring experts in registers, as integers that
+Plan     One warp a token. A lane owns neighbouring experts in registers, as integers that
          order as the values do. Groups: the values pass through shared memory once, each group is
          ranked by a few lanes. Then topk rounds: the warp's highest (one reduction), won by the
          lowest lane that holds it, which takes it out and looks for its next. The winners'
