@@ -33,6 +33,7 @@ constexpr int kWarps = 8;
 constexpr int kMaxBlocks = 2 * 132;
 constexpr int kSumThreads = 32;
 constexpr int kMaxExperts = 2048;
+constexpr int kKeptColumns = 16;
 
 __device__ float to_float(float x) { return x; }
 __device__ float to_float(__half x) { return __half2float(x); }
@@ -82,6 +83,26 @@ struct Loss {
     return wide ? float(static_cast<const int64_t*>(counts)[e * counts_stride])
                 : float(static_cast<const int32_t*>(counts)[e * counts_stride]);
   }
+  // Counts of a lane's columns: kept where registers allow it, else read again when needed.
+  template <int N>
+  struct Kept {
+    const Loss& loss;
+    int column;
+    float at[N <= kKeptColumns ? N : 1];
+    __device__ Kept(const Loss& loss, int column) : loss(loss), column(column) {
+      if constexpr (N <= kKeptColumns) {
+#pragma unroll
+        for (int j = 0; j < N; ++j) at[j] = read(j);
+      }
+    }
+    __device__ float read(int j) const {
+      return column + j < loss.experts ? loss.count(column + j) : 0.f;
+    }
+    __device__ float operator[](int j) const {
+      if constexpr (N <= kKeptColumns) return at[j];
+      return read(j);
+    }
+  };
   __device__ bool counted(int64_t row) const {
     return valid == nullptr || valid[row * valid_stride];
   }
@@ -112,7 +133,7 @@ struct Row {
 };
 
 template <int N>
-__device__ Row row_of(const float (&x)[N], const float (&count)[N], bool by_sigmoid) {
+__device__ Row row_of(const float (&x)[N], const Loss::Kept<N>& count, bool by_sigmoid) {
   Row row;
   float top = -INFINITY, power_sum = 0.f, power_dot = 0.f, score_sum = 0.f, score_dot = 0.f;
 #pragma unroll
@@ -143,9 +164,7 @@ __global__ void __launch_bounds__(32 * kWarps)
 row_losses_kernel(Matrix<T> logits, Loss loss, float* __restrict__ sums) {
   __shared__ float smem_sum[3][kWarps];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, column = lane * N;
-  float count[N];
-#pragma unroll
-  for (int j = 0; j < N; ++j) count[j] = column + j < loss.experts ? loss.count(column + j) : 0.f;
+  const Loss::Kept<N> count(loss, column);
   float dots = 0.f, squares = 0.f, rows = 0.f;
   for (int64_t at = int64_t(blockIdx.x) * kWarps + warp; at < loss.tokens;
        at += int64_t(gridDim.x) * kWarps) {
@@ -197,10 +216,9 @@ load_balance_loss_backward_kernel(Matrix<T> logits, Loss loss, const float* __re
   if (at >= loss.tokens) return;
   Pack<T, N> grad{};
   if (loss.counted(at)) {
-    float x[N], count[N];
+    float x[N];
     load_logits(logits, at, column, loss, x);
-#pragma unroll
-    for (int j = 0; j < N; ++j) count[j] = column + j < loss.experts ? loss.count(column + j) : 0.f;
+    const Loss::Kept<N> count(loss, column);
     const Row row = row_of(x, count, loss.sigmoid);
     const float by_aux = grad_aux ? *grad_aux * (loss.experts / loss.topk) / *n / *n : 0.f;
     const float by_z = grad_z ? *grad_z * 2.f * row.lse / *n : 0.f;
