@@ -26,7 +26,7 @@ CASES = {
     "no mask": dict(tokens=90, experts=128, padding=None),
     "one expert": dict(tokens=64, experts=1, topk=1),
     "skewed": dict(tokens=300, experts=16, skew=6.0),
-    "wide": dict(tokens=40, experts=1500),
+    "wide": dict(tokens=40, experts=1000),
     "strided": dict(tokens=77, experts=64, strided=True),
     "misaligned": dict(tokens=77, experts=64, offset=1, dtype="float16"),
     "many rows": dict(tokens=9000, experts=2, topk=1),

@@ -32,7 +32,7 @@ constexpr unsigned kFullMask = 0xffffffffu;
 constexpr int kWarps = 8;
 constexpr int kMaxBlocks = 2 * 132;
 constexpr int kSumThreads = 32;
-constexpr int kMaxExperts = 2048;
+constexpr int kMaxExperts = 1024;
 constexpr int kKeptColumns = 16;
 
 __device__ float to_float(float x) { return x; }
@@ -79,9 +79,10 @@ struct Loss {
   int64_t counts_stride;
   const bool* valid;  // or null
   int64_t valid_stride;
+  // volatile: the compiler would read a wide row's counts ahead of the loop, into too many registers.
   __device__ float count(int e) const {
-    return wide ? float(static_cast<const int64_t*>(counts)[e * counts_stride])
-                : float(static_cast<const int32_t*>(counts)[e * counts_stride]);
+    return wide ? float(static_cast<const volatile int64_t*>(counts)[e * counts_stride])
+                : float(static_cast<const volatile int32_t*>(counts)[e * counts_stride]);
   }
   // Counts of a lane's columns: kept where registers allow it, else read again when needed.
   template <int N>
@@ -160,7 +161,7 @@ __device__ Row row_of(const float (&x)[N], const Loss::Kept<N>& count, bool by_s
 
 // sums (3, blocks): of the blocks' rows the dots, the squares of logsumexp, and how many there are.
 template <typename T, int N>
-__global__ void __launch_bounds__(32 * kWarps)
+__global__ void __launch_bounds__(32 * kWarps, 1)  // without the 1, ptxas spills to save registers
 row_losses_kernel(Matrix<T> logits, Loss loss, float* __restrict__ sums) {
   __shared__ float smem_sum[3][kWarps];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, column = lane * N;
@@ -328,7 +329,7 @@ Loss loss_of(const Tensor& logits, const Tensor& counts, const std::optional<Ten
   if (!logits.is_cuda() || logits.dim() != 2) fail("logits must be (tokens, experts) on a GPU");
   const int64_t experts = logits.size(1);
   if (experts < 1 || experts > kMaxExperts)
-    fail("experts must be 1 to 2048, not " + std::to_string(experts));
+    fail("experts must be 1 to 1024, not " + std::to_string(experts));
   const bool wide = counts.scalar_type() == ScalarType::Long;
   if (counts.get_device() != logits.get_device() || counts.dim() != 1 ||
       counts.size(0) != experts || (!wide && counts.scalar_type() != ScalarType::Int))
