@@ -79,7 +79,7 @@ struct Loss {
   int64_t counts_stride;
   const bool* valid;  // or null
   int64_t valid_stride;
-  // volatile: the compiler would read a wide row's counts ahead of the loop, into too many registers.
+  // volatile: read ahead of the loop, a wide row's counts would take too many registers.
   __device__ float count(int e) const {
     return wide ? float(static_cast<const volatile int64_t*>(counts)[e * counts_stride])
                 : float(static_cast<const volatile int32_t*>(counts)[e * counts_stride]);
