@@ -74,15 +74,15 @@ class Session:
 
     def prepare(self) -> None:
         """Start the first candidate process ahead of its solution."""
-        self._prepared = self._remote({})
+        self._prepared = self._begun({})
 
     def _fresh(self, extra: dict[str, str]) -> Remote:
         if self._prepared is None or extra:
-            return self._remote(extra)
+            return self._begun(extra)
         found, self._prepared = self._prepared, None
         return found
 
-    def _remote(self, extra: dict[str, str]) -> Remote:
+    def _begun(self, extra: dict[str, str]) -> Remote:
         return Remote("solution", self.plan.solution, self.place, extra)
 
     def _how(self) -> dict[str, str]:

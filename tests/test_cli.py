@@ -9,7 +9,8 @@ import time
 import pytest
 from rich.console import Console
 
-from harness import cli, plan
+from harness import plan
+from harness.commands import exit_codes
 from harness.records import (
     Case,
     CaseReport,
@@ -78,7 +79,7 @@ def run(*words, **kwargs):
     ],
 )
 def test_exit_code(reports, code):
-    assert cli.exit_code(reports) == code
+    assert exit_codes.of(reports) == code
 
 
 def printed(reports, width=160) -> str:

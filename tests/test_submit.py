@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from harness import cli, submit, submit_scan
+from harness.commands import exit_codes
 from harness.receivers import FLASHINFER, GPUMODE, KERNELBENCH, RECEIVERS, Level
 from harness.records import Failed
 from harness.submit_preflight import PROBE, Preflight
@@ -348,7 +349,7 @@ def test_what_cannot_be_exported_gets_a_sentence(files, tmp_path, capsys):
     solution.write_text(text + "\n\ndef custom_kernel(data):\n    return data\n")
     with pytest.raises(Failed, match=rf"affine.py:{len(text.splitlines()) + 3}: custom_kernel is"):
         submit.submit(reference, solution, "gpumode", tmp_path, "cpu")
-    assert cli.main(["submit"]) == cli.USAGE
+    assert cli.main(["submit"]) == exit_codes.USAGE
     assert "submit needs an op" in capsys.readouterr().err
 
 
@@ -362,7 +363,7 @@ def test_the_command_builds_with_nvcc_in_a_clean_process(files, tmp_path):
         text=True,
         timeout=300,
     )
-    assert done.returncode in (cli.OK, cli.NEEDS_GPU), done.stdout + done.stderr
+    assert done.returncode in (exit_codes.OK, exit_codes.NEEDS_GPU), done.stdout + done.stderr
     assert "checked in a clean process" in done.stdout
     solution.write_text(SOLUTION.replace("if (i < total)", "if (i < totl)"))
     done = subprocess.run(
@@ -371,6 +372,6 @@ def test_the_command_builds_with_nvcc_in_a_clean_process(files, tmp_path):
         text=True,
         timeout=300,
     )
-    assert done.returncode == cli.BAD
+    assert done.returncode == exit_codes.BAD
     assert "refused" in done.stdout
     assert not (tmp_path / "other").exists()
