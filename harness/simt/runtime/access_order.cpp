@@ -54,6 +54,7 @@ uint32_t context_now(Block& b, unsigned thread) {
   Context c;
   c.block = o.serial;
   c.epoch = t.epoch = b.epoch;
+  c.grid = b.grid_epoch;
   c.tick = t.tick;
   c.release = o.releases;
   c.thread = static_cast<uint16_t>(thread);
@@ -87,6 +88,7 @@ static bool handed_over(const std::vector<Acquired>& acquired, size_t upto, uint
 bool ordered(uint32_t earlier, Block& b, unsigned thread) {
   const Context& c = context_at(earlier);
   BlockOrder& o = order_of(b);
+  if (c.grid < b.grid_epoch) return true;
   int budget = 200000;
   if (c.block != o.serial) {
     if (o.acquired.empty()) return false;

@@ -13,6 +13,7 @@ struct Block;
 struct Context {
   uint32_t block = 0;    // serial within the launch, from 1
   uint32_t epoch = 0;    // block barriers passed
+  uint32_t grid = 0;     // grid barriers passed
   uint32_t tick = 0;     // warp syncs this thread took part in
   uint32_t release = 0;  // releases its block had made
   uint16_t thread = 0;

@@ -145,6 +145,7 @@ static void note_read(Cell& c, const Now& n, uint32_t site) {
   const auto mine = [&](uint32_t x) {
     if (!alive(x, n)) return true;
     const Context& k = context_at(x);
+    if (k.grid < n.block.grid_epoch) return true;
     return k.block == n.serial && (k.thread == n.thread || k.epoch < n.block.epoch);
   };
   if (mine(c.read)) {
@@ -223,6 +224,7 @@ static bool written_later(const Cell& c, const Unwritten& u, const Now& n) {
   const Cell& cell = c.write_site == kSplit ? parts(c)[u.from] : c;
   if (!alive(cell.write, n)) return false;
   const Context &read = context_at(u.context), &write = context_at(cell.write);
+  if (write.grid > read.grid) return true;
   return read.block == write.block && (read.thread == write.thread || write.epoch > read.epoch);
 }
 

@@ -58,7 +58,8 @@ struct Block {
   Site barrier_site;
   int votes_and = 1, votes_or = 0, votes_count = 0;
   int result_and = 1, result_or = 0, result_count = 0;
-  unsigned epoch = 0;  // barriers completed
+  unsigned epoch = 0;  // barriers completed, those of the grid included
+  unsigned grid_epoch = 0;  // barriers of the grid completed
   unsigned grid_generation = 0;
   bool grid_arrived = false;
   Warp warps[32];

@@ -132,7 +132,7 @@ static void reset_block(Block& b, Launch& l, uint64_t linear) {
   b.serial = ++serial;
   b.threads = b.alive = l.threads;
   b.started = 0;
-  b.epoch = 0;
+  b.epoch = b.grid_epoch = 0;
   b.grid_arrived = false;
   b.votes_and = 1;
   b.votes_or = b.votes_count = 0;
@@ -199,6 +199,8 @@ static void poll_grid_barrier(Block& b) {
   Launch& l = *b.launch;
   if (!b.grid_arrived || l.grid_generation.load() == b.grid_generation) return;
   b.grid_arrived = false;
+  ++b.epoch;
+  ++b.grid_epoch;
   for (Fiber* f : b.at_grid) b.ready.push(f);
   b.at_grid.clear();
 }
