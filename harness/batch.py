@@ -91,11 +91,10 @@ def _judge_some(
     for number, task in enumerate(some):
         row = settled.get(task.key)
         if row is None:
-            report = _judged(prepared[task.key], listen, number)
-            row = Row(task.key, report)
+            report, same_as = _judged(prepared[task.key], listen, number), ""
         else:
-            report = dataclasses.replace(row.report, solution=str(task.solution))
-            row = Row(task.key, report, row.same_as or row.report.solution)
+            report, same_as = row.report, row.same_as or row.report.solution
+        row = Row(task.key, dataclasses.replace(report, solution=str(task.solution)), same_as)
         rows.add(row)
         if row.settled:
             settled[task.key] = row

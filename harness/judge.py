@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import secrets
+import shlex
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harness import sandbox_confine
+from harness.plan import words
 from harness.records import (
     Case,
     CaseReport,
@@ -91,8 +93,10 @@ class Writer:
     def _with_rerun(self, case: CaseReport) -> CaseReport:
         if case.check is None or case.check.ok or self.seed is None:
             return case
-        files = f"{self.plan.op} --case {json.dumps(case.case.name)}"
-        hint = f" Rerun: python run_eval.py {files} --seed {self.seed}"
+        one = self.plan
+        files = words(one.op, one.reference, one.solution)
+        again = f"{files} --case {shlex.quote(case.case.name)} --seed {self.seed}"
+        hint = f" Rerun: python run_eval.py {again}"
         check = dataclasses.replace(case.check, message=case.check.message + "." + hint)
         return dataclasses.replace(case, check=check)
 

@@ -173,7 +173,7 @@ def _build(
 
 
 def _with_left_out(report: Report, one: Plan) -> Report:
-    if not one.left_out:
+    if not one.left_out or not report.cases:
         return report
     note = f"not run without a GPU, for their size: {', '.join(one.left_out)}"
     return dataclasses.replace(report, notes=(*report.notes, note))

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -48,9 +49,9 @@ TIMED = CaseReport(
 )
 
 
-def report(*cases, failure=None, op="copy"):
+def report(*cases, failure=None, op="copy", solution="solutions/copy.py"):
     environment = Environment(device="cpu", torch="2")
-    return Report(op, f"{op}.py", f"{op}.py", environment, cases=cases, failure=failure)
+    return Report(op, f"reference/{op}.py", solution, environment, cases=cases, failure=failure)
 
 
 CRASHED = report(failure=Failure(Outcome.CRASHED, "check", "copy: signal 11"))
@@ -94,6 +95,18 @@ def test_table_says_what_is_wrong_and_what_to_do_next():
     assert "signal 11" in text
     last = text.strip().splitlines()[-1]
     assert "python run_eval.py copy --case odd" in last
+
+
+def test_what_to_run_next_names_the_files_that_were_judged():
+    odd = replace(WRONG, case=Case("not even"))
+    assert terminal.closing((report(odd, solution="/my work/copy.py"),)).endswith(
+        "python run_eval.py copy --solution '/my work/copy.py' --case 'not even'"
+    )
+    foreign = replace(CRASHED, reference="/a/copy.py", solution="/b/copy.py")
+    assert terminal.closing((foreign,)) == (
+        "No case was judged, 1 of 1 solutions not right: fix copy, then run: "
+        "python run_eval.py --reference /a/copy.py --solution /b/copy.py"
+    )
 
 
 def test_table_of_times():

@@ -64,7 +64,8 @@ def test_a_wrong_one_says_where_and_how_to_run_it_again(run):
     assert outcomes(report) == ["correct", "wrong", "correct"]
     message = report.cases[1].check.message
     assert message.startswith("toy/small: out[")
-    assert message.endswith('Rerun: python run_eval.py toy --case "small" --seed 1234')
+    files = f"--reference {report.reference} --solution {report.solution}"
+    assert message.endswith(f"Rerun: python run_eval.py {files} --case small --seed 1234")
 
 
 def test_equal_seeds_give_equal_sentences(run):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from harness import plan
 from harness.history import Change, Run
 from harness.records import Outcome, Report
 from harness.report.rows import COLUMNS, Row, microseconds, rows
@@ -65,13 +67,15 @@ def closing(reports: tuple[Report, ...]) -> str:
     if bad:
         op = bad[0].op
         first = next((c for c in bad[0].cases if c.outcome is not Outcome.CORRECT), None)
-        case = f" --case {first.case.name}" if first else ""
+        case = f" --case {shlex.quote(first.case.name)}" if first else ""
+        again = plan.words(op, bad[0].reference, bad[0].solution)
         what = bad[0].failure.outcome if bad[0].failure else first.outcome if first else None
         if what is Outcome.NEEDS_GPU:
             return f"{right} cases right; {op} needs a GPU: run the same command where one is."
+        stands = f"{right} of {len(cases)} cases right" if cases else "no case was judged"
         return (
-            f"{right} of {len(cases)} cases right, {len(bad)} of {len(reports)} solutions not: "
-            f"fix {op}, then run: python run_eval.py {op}{case}"
+            f"{stands[0].upper()}{stands[1:]}, {len(bad)} of {len(reports)} solutions not right: "
+            f"fix {op}, then run: python run_eval.py {again}{case}"
         )
     if any(c.speed for c in cases):
         return f"All {right} cases of {len(reports)} solutions right and timed."

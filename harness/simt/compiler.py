@@ -18,7 +18,7 @@ from pathlib import Path
 
 from harness import cache
 
-from .outcomes import BuildFailed
+from .outcomes import BuildFailed, NeedsGPU
 
 HERE = Path(__file__).resolve().parent
 INCLUDE = HERE / "include"
@@ -214,19 +214,36 @@ def extension(parts: Sequence[Part], options: Sequence[str], name: str) -> Path:
     module = f"{re.sub(r'[^0-9A-Za-z_]', '_', name)}_{key}"
     path = _folder("extensions", INCLUDE, RUNTIME) / module
     path.mkdir(parents=True, exist_ok=True)
-    library = path / f"{module}.so"
-    with _locked(library):
-        if library.exists():
-            return library
-        with ThreadPoolExecutor(2) as pool:
-            jobs = [
-                pool.submit(_compile, part, path / f"unit_{i}.cpp", module, options)
-                for i, part in enumerate(parts)
-            ]
-            objects = [str(job.result()) for job in jobs]
-        needed = {p for part in parts for p in part.recipe.parts}
-        link = [*_libraries(needed), str(runtime), f"-Wl,-rpath,{runtime.parent}"]
-        target = f"{library}.tmp"
-        _run([host_compiler(), "-shared", *objects, "-o", target, *link])
-        os.rename(target, library)
+    library, refused = path / f"{module}.so", path / "refused.txt"
+    try:
+        with _locked(library):
+            if not library.exists():
+                _link(library, parts, options, runtime)
+    except BuildFailed as failed:
+        refused.write_text(str(failed), encoding="utf-8")
+        raise
+    except PermissionError:  # where a solution runs it may not write; the build came before
+        raise _not_built(name, refused) from None
     return library
+
+
+def _link(library: Path, parts: Sequence[Part], options: Sequence[str], runtime: Path) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [
+            pool.submit(_compile, part, library.with_name(f"unit_{i}.cpp"), library.stem, options)
+            for i, part in enumerate(parts)
+        ]
+        objects = [str(job.result()) for job in jobs]
+    needed = {p for part in parts for p in part.recipe.parts}
+    link = [*_libraries(needed), str(runtime), f"-Wl,-rpath,{runtime.parent}"]
+    target = f"{library}.tmp"
+    _run([host_compiler(), "-shared", *objects, "-o", target, *link])
+    os.rename(target, library)
+
+
+def _not_built(name: str, refused: Path) -> NeedsGPU | BuildFailed:
+    """nvcc has accepted what is run: where the host compiler did not, it takes a GPU."""
+    if refused.is_file():
+        first = refused.read_text(encoding="utf-8").splitlines()[0]
+        return NeedsGPU(f"the host compiler refuses {name} ({first})")
+    return BuildFailed(f"{name} was not built ahead: call load_inline when the file is imported")

@@ -85,12 +85,15 @@ def rewrite_launches(tokens: list[Token]) -> list[Token]:
         close = closing(tokens, open_)
         callee = join([t for t in tokens[start:i] if not t.blank or t.kind == "space"]).strip()
         line = tokens[start].line
-        head = f"::simt::launch(::simt::Config({{}}), {_kernel(plain_name(callee), line)}, "
-        call = f"[&](auto&&... simt_a) {{{{ {callee}(simt_a...); }}}}"
-        before_config, after_config = head.split("{}", 1)
         arguments = tokens[open_ + 1 : close]
+        if _any_braced(arguments):  # their type is known from the kernel's parameters alone
+            function, call = "launch_typed", callee
+        else:
+            function, call = "launch", f"[&](auto&&... simt_a) {{ {callee}(simt_a...); }}"
+        kernel = _kernel(plain_name(callee), line)
+        before_config, after_config = f"::simt::{function}(::simt::Config(", f"), {kernel}, "
         new = [Token("punct", before_config, line), *tokens[i + 1 : end]]
-        new.append(Token("punct", after_config + call.format(), line))
+        new.append(Token("punct", after_config + call, line))
         if any(not t.blank for t in arguments):
             new.append(Token("punct", ", ", line))
         new += [*_without_null(arguments), Token("punct", ")", tokens[close].line)]
@@ -99,6 +102,10 @@ def rewrite_launches(tokens: list[Token]) -> list[Token]:
         tokens[start : close + 1] = new
         i = start + 1
     return tokens
+
+
+def _any_braced(arguments: list[Token]) -> bool:
+    return any(part.strip().startswith("{") for part in map(join, tk.split_commas(arguments)))
 
 
 def _without_null(arguments: list[Token]) -> list[Token]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .bindings import module_code
+from .handles import rewrite_handles
 from .headers import includes, rewrite_includes
 from .launches import rewrite_launch_calls, rewrite_launches
 from .portability import rewrite_host
@@ -38,7 +39,8 @@ def translate(source: Source) -> Unit:
     headers = tuple(includes(tokens))
     tokens = rewrite_includes(tokens)
     refuse(tokens, source.file)
-    tokens = rewrite_launches(rewrite_launch_calls(rewrite_shared(rewrite_host(tokens))))
+    tokens = rewrite_launch_calls(rewrite_shared(rewrite_host(tokens)))
+    tokens = rewrite_launches(rewrite_handles(tokens))
     name = source.file.replace("\\", "/").replace('"', "")
     return Unit(f'#line {source.line} "{name}"\n{join(tokens)}\n', headers)
 

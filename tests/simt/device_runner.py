@@ -18,9 +18,24 @@ CPP = r"""
 #include <pybind11/pybind11.h>
 void reverse(std::uintptr_t x, int n, int which, std::uintptr_t stream);
 int fill(std::uintptr_t x, int bytes);
+struct Scale {
+  float by;
+  int n;
+};
+__global__ void scale_kernel(Scale scale, float* x) {
+  if (threadIdx.x < scale.n) x[threadIdx.x] *= scale.by;
+}
+int launch_braced(std::uintptr_t at) {
+  scale_kernel<<<1, 64>>>({3, 60}, reinterpret_cast<float*>(at));
+  return cudaGetLastError();
+}
+int launch_by_pointer(std::uintptr_t x);
+int launch_braced(std::uintptr_t x);
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("reverse", &reverse);
   m.def("fill", &fill);
+  m.def("launch_by_pointer", &launch_by_pointer);
+  m.def("launch_braced", &launch_braced);
 }
 """
 CUDA = r"""
@@ -69,6 +84,25 @@ void reverse(std::uintptr_t at, int n, int which, std::uintptr_t stream) {
     void* arguments[] = {&x};
     cudaLaunchCooperativeKernel((void*)grid_kernel, dim3(64), dim3(32), arguments, 0, s);
   }
+}
+__global__ void __launch_bounds__(64) add_kernel(float* x, float y) { x[threadIdx.x] += y; }
+template <typename T>
+__global__ void grow_kernel(T* x, T by) {
+  extern __shared__ float smem[];
+  smem[threadIdx.x + 15000] = by;
+  x[threadIdx.x] *= smem[threadIdx.x + 15000];
+}
+int launch_by_pointer(std::uintptr_t at) {
+  auto* x = reinterpret_cast<float*>(at);
+  float y = 2;
+  void* arguments[] = {&x, &y};
+  const void* kernels[] = {(const void*)add_kernel, reinterpret_cast<void*>(&grow_kernel<float>)};
+  cudaFuncSetAttribute(kernels[1], cudaFuncAttributeMaxDynamicSharedMemorySize, 61000);
+  for (const void* kernel : kernels)
+    cudaLaunchKernel(kernel, 1, 64, arguments, 61000 * (kernel == kernels[1]), nullptr);
+  if (cudaGetLastError()) return -1;
+  const int unknown = cudaLaunchKernel(&y, 1, 64, arguments, 0, nullptr);
+  return unknown == cudaErrorInvalidDeviceFunction && cudaGetLastError() == unknown ? 0 : -2;
 }
 int fill(std::uintptr_t at, int bytes) {
   if (bytes > 60000)
@@ -127,7 +161,20 @@ def kernels(module) -> dict:
     module.reverse(y.zero_().data_ptr(), 1, 4, 0)
     grid = float(y[0])
     errors = [module.fill(y.data_ptr(), size) for size in (256, 50000, 100000, 300000)]
-    return dict(back=back, million_threads_s=seconds, grid=grid, errors=errors, **seen)
+    x = torch.ones(64)
+    braced = [module.launch_braced(x.data_ptr()), float(x.sum())]
+    x = torch.arange(64.0)
+    unknown = module.launch_by_pointer(x.data_ptr())
+    pointers = [unknown, bool((x == (torch.arange(64.0) + 2) * 2).all())]
+    return dict(
+        pointers=pointers,
+        braced=braced,
+        back=back,
+        million_threads_s=seconds,
+        grid=grid,
+        errors=errors,
+        **seen,
+    )
 
 
 def main():

@@ -41,6 +41,14 @@ def test_grid_barrier_of_a_cooperative_launch(device):
     assert device["grid"] == 64
 
 
+def test_kernels_launched_through_pointers_to_void(device):
+    assert device["pointers"] == [0, True]
+
+
+def test_arguments_of_a_launch_in_braces(device):
+    assert device["braced"] == [0, 60 * 3 + 4]
+
+
 def test_dynamic_shared_memory_limits(device):
     invalid_configuration = 9
     assert device["errors"][:3] == [0, invalid_configuration, 0]

@@ -26,7 +26,7 @@ def test_comments_and_strings_are_left_alone():
     [
         ("k<<<1, 2>>>(a, b);", "k", "a, b"),
         ("k<T, (3 > 2), f<1>(4)><<<1, 2>>>(a);", "k<T, (3 > 2), f<1>(4)>", "a"),
-        ("ns::k<ns::T<int>><<<dim3(1, 2), 3, 0, s>>>(g(a, b), {1});", "ns::k<ns::T<int>>", None),
+        ("ns::k<ns::T<int>><<<dim3(1, 2), 3, 0, s>>>(g(a, b));", "ns::k<ns::T<int>>", "g(a, b)"),
         ("::k<<<1, 2>>>();", "::k", ""),
         ("p->k[i]<<<1, 2>>>(a);", "p->k[i]", "a"),
         ("(*k)<<<1, 2>>>(a);", "(*k)", "a"),
@@ -39,6 +39,12 @@ def test_launch(launch, callee, arguments):
     assert f"{{ {callee}(simt_a...); }}" in out
     if arguments:
         assert out.endswith(f"}}, {arguments}); }}")
+
+
+def test_launch_with_an_argument_in_braces_is_typed_by_the_kernel():
+    out = code("void f() { ns::k<int><<<dim3(1, 2), 3>>>(g(a, b), {1}); }")
+    assert out.endswith(", ns::k<int>, g(a, b), {1}); }")
+    assert "::simt::launch_typed(::simt::Config(dim3(1, 2), 3)," in out
 
 
 def test_launch_inside_a_macro_argument_keeps_its_parts():
@@ -101,6 +107,24 @@ def test_cuda_becomes_the_cpu_in_host_code():
 def test_function_attributes_carry_the_kernel_name():
     out = code("void f() { cudaFuncSetAttribute((void*)k<float>, A, 3); }")
     assert 'simt_set_attribute("k", k<float>, A, 3)' in out
+
+
+@pytest.mark.parametrize(
+    ("cast", "handle"),
+    [
+        ("(void*)k", '(void*)::simt::handle("k", k)'),
+        ("(const void *)&k", '(const void *)::simt::handle("k", &k)'),
+        ("reinterpret_cast<void*>(t<int>)", 'reinterpret_cast<void*>(::simt::handle("t", t<int>))'),
+        ("(void*)other", "(void*)other"),
+        ("(float*)k", "(float*)k"),
+    ],
+)
+def test_a_kernel_cast_to_void_is_entered_in_the_table(cast, handle):
+    kernels = (
+        "__global__ void __launch_bounds__(64, 2) k(int* x) {}\n"
+        "template <class T> __global__ void t(T* x) {}\n"
+    )
+    assert f"p = {handle};" in code(f"{kernels}void f() {{ const void* p = {cast}; }}")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "errors.h"
+#include "handles.h"
 #include "launch.h"
 
 inline cudaError_t cudaGetLastError() { return simt::take_error(); }
@@ -145,7 +146,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int device);
 
 // The translator gives the kernel's name, as at its launch.
 template <class F>
-inline cudaError_t simt_set_attribute(const char* kernel, F, cudaFuncAttribute a, int value) {
+inline cudaError_t simt_set_attribute(const char* kernel, F f, cudaFuncAttribute a, int value) {
+  if constexpr (std::is_convertible_v<F, const void*>)
+    if (const simt::Handle* known = simt::find_handle(f)) kernel = known->name;
   if (a == cudaFuncAttributeMaxDynamicSharedMemorySize)
     return simt::set_dynamic_limit(kernel, value);
   return cudaSuccess;
@@ -177,18 +180,15 @@ inline cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, F, 
   return cudaSuccess;
 }
 
-namespace simt {
-template <class... P, size_t... I>
-cudaError_t launch_untyped(const Config& c, const Kernel& k, void (*f)(P...), void** args,
-                           std::index_sequence<I...>) {
-  launch(c, k, [f](auto&... a) { f(a...); }, *static_cast<std::decay_t<P>*>(args[I])...);
-  return peek_error();
-}
-}  // namespace simt
 template <class... P>
 inline cudaError_t simt_launch_kernel(const simt::Kernel& k, void (*f)(P...), dim3 g, dim3 b,
                                       void** args, size_t shared = 0, cudaStream_t s = nullptr) {
-  return simt::launch_untyped({g, b, shared, s}, k, f, args, std::index_sequence_for<P...>{});
+  simt::launch_untyped({g, b, shared, s}, k, f, args, std::index_sequence_for<P...>{});
+  return simt::peek_error();
+}
+inline cudaError_t simt_launch_kernel(const simt::Kernel& k, const void* f, dim3 g, dim3 b,
+                                      void** args, size_t shared = 0, cudaStream_t s = nullptr) {
+  return simt::launch_by_handle({g, b, shared, s}, k, f, args);
 }
 
 struct cudaLaunchConfig_t {
@@ -216,7 +216,12 @@ inline cudaError_t simt_launch_kernel_ex(const simt::Kernel& k, const cudaLaunch
 template <class... P>
 inline cudaError_t simt_launch_kernel_exc(const simt::Kernel& k, const cudaLaunchConfig_t* c,
                                           void (*f)(P...), void** args) {
-  return simt::launch_untyped({c->gridDim, c->blockDim, c->dynamicSmemBytes, c->stream},
-                              simt::with_attributes(k, c), f, args,
-                              std::index_sequence_for<P...>{});
+  simt::launch_untyped({c->gridDim, c->blockDim, c->dynamicSmemBytes, c->stream},
+                       simt::with_attributes(k, c), f, args, std::index_sequence_for<P...>{});
+  return simt::peek_error();
+}
+inline cudaError_t simt_launch_kernel_exc(const simt::Kernel& k, const cudaLaunchConfig_t* c,
+                                          const void* f, void** args) {
+  return simt::launch_by_handle({c->gridDim, c->blockDim, c->dynamicSmemBytes, c->stream},
+                                simt::with_attributes(k, c), f, args);
 }

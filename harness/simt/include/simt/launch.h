@@ -44,4 +44,14 @@ void launch(const Config& config, const Kernel& kernel, Call call, Args&&... arg
   run_grid(config, kernel, body, &bound);
 }
 
+template <class T>
+struct Given {  // a parameter from which nothing is deduced, so that it may be {...}
+  using type = T;
+};
+template <class... P>
+void launch_typed(const Config& config, const Kernel& kernel, void (*f)(P...),
+                  typename Given<P>::type... args) {
+  launch(config, kernel, f, std::move(args)...);
+}
+
 }  // namespace simt
