@@ -1,7 +1,7 @@
 """A mixture-of-experts layer: route, permute, grouped product, SwiGLU, grouped product, combine.
 
-Plan     The entries are sorted by expert (one launch), the tokens copied to their experts' rows, and
-         torch._grouped_mm multiplies each expert's rows by its weights. The probabilities are
+Plan     The entries are sorted by expert (one launch), the tokens copied to their experts' rows,
+         and torch._grouped_mm multiplies each expert's rows by its weights. The probabilities are
          applied with the activation, whose rows they scale, so that combining is a plain sum of
          each token's rows and its backward a copy: nothing of the second product is kept. Rows are
          as many as entries, whatever the ids; those beyond the last expert's are written by no
