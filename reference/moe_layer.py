@@ -13,8 +13,9 @@ out      (tokens, hidden)             as x; differentiable with respect to x, pr
 swiglu is plain or clamped, as in weighted_swiglu. h, a and y are rounded to x's type, the sum over
 k once more; what lies between is fp32. A dropped entry adds exactly 0, whatever its probability
 (NaN too), and has gradient zero; so have the weights of an expert that nobody names.
-The shapes are those of DeepSeek-V3, Qwen3, gpt-oss, Mixtral and Kimi-K2. TP8: an eighth of each
-expert's width, EP8: an eighth of the experts; all of them fit no single GPU beside their gradients.
+The shapes are those of DeepSeek-V3, Qwen3, gpt-oss, Mixtral and Kimi-K2. TP8: one GPU's eighth of
+each expert's width, EP8: its eighth of the experts; a whole layer of 22 to 34 GB of weights, its
+gradients and the judge's copies fit no single GPU. The headline is DeepSeek-V3 TP8.
 """
 
 import math
@@ -59,8 +60,9 @@ GPU_ONLY = (
     "Qwen3-235B",
     "gpt-oss",
     "Mixtral",
+    "1100 experts",  # more than a grouped product takes
 )
-TIMED = GPU_ONLY
+TIMED = GPU_ONLY[:-1]
 GRADIENTS = True
 FAMILIES = {
     "scaled": dict(spread=2.0),
@@ -89,8 +91,9 @@ class Model(nn.Module):
         if self.variant == "plain":
             active = gate * gate.sigmoid() * up
         else:
-            gate = gate.clamp(max=self.limit)
-            up = up.clamp(-self.limit, self.limit)
+            # As clamp, but with a gradient at the limit itself in every version of torch.
+            gate = gate.where(~(gate > self.limit), self.limit)
+            up = up.where(~(up > self.limit), self.limit).where(~(up < -self.limit), -self.limit)
             active = gate * (self.alpha * gate).sigmoid() * (up + 1)
         return (active * weight[:, None]).to(h.dtype)
 

@@ -4,8 +4,8 @@ Plan     The entries are sorted by expert (one launch), the tokens copied to the
          and torch._grouped_mm multiplies each expert's rows by its weights. The probabilities are
          applied with the activation, whose rows they scale, so that combining is a plain sum of
          each token's rows and its backward a copy: nothing of the second product is kept. Rows are
-         as many as entries, whatever the ids; those beyond the last expert's are written by no
-         product and read by no sum. No count goes to the host.
+         as many as entries, whatever the ids; dropped entries leave the last ones unused, and
+         every kernel and product stops before them. No count goes to the host.
          Backward: the gradient is permuted like the tokens; two grouped products for each of
          forward's. Kept: permuted tokens, h, a and the maps.
 Products torch._grouped_mm takes bf16 whose rows and columns are whole 16 bytes, at most 1023
@@ -369,7 +369,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> route_tokens(const Tensor& indices, i
 
 }  // namespace routing
 
-// Tokens to rows and rows to tokens: permute_tokens, combine_tokens.
+// Tokens to rows and rows to tokens, as in permute_tokens and combine_tokens.
 namespace moving {
 
 constexpr int kVectors = 4;      // x kThreads x 16 bytes: the piece of a token that a block has
@@ -540,13 +540,6 @@ Map map_of(const Tensor& row_of, int64_t rows) {
   return {matrix<int>(row_of), rows, int(row_of.size(1))};
 }
 
-const int* entries(const Tensor& entry_of) {
-  if (!entry_of.is_cuda() || entry_of.dim() != 1 || entry_of.scalar_type() != ScalarType::Int ||
-      !entry_of.is_contiguous())
-    fail("entry_of must be int32, (rows,), contiguous, on a GPU");
-  return static_cast<const int*>(entry_of.data_ptr());
-}
-
 // Bytes from one row to the next.
 int64_t row_pitch(const Tensor& x) {
   return (x.size(0) > 1 ? x.stride(0) : x.size(1)) * x.element_size();
@@ -607,14 +600,13 @@ void with_bits(const Tensor& probs, F f) {
   f(uint16_t{});
 }
 
-std::tuple<Tensor, Tensor> permute_tokens(const Tensor& x, const Tensor& probs,
-                                          const Tensor& row_of, const Tensor& entry_of) {
+// Rows without an entry are left as they are: nobody reads them.
+std::tuple<Tensor, Tensor> permute(const Tensor& x, const Tensor& probs, const Tensor& row_of) {
   check_hidden(x);
   check_probs(probs, row_of);
-  if (x.size(0) != row_of.size(0)) fail("x and row_of must have as many tokens");
+  if (x.size(0) != row_of.size(0)) fail("x and indices must have as many tokens");
   const OnDevice on(x);
-  const int* entry = entries(entry_of);
-  const int64_t rows = entry_of.size(0), row_bytes = x.size(1) * x.element_size();
+  const int64_t rows = row_of.numel(), row_bytes = x.size(1) * x.element_size();
   const Map map = map_of(row_of, rows);
   Tensor out = empty(x, dtype_of(x), rows, x.size(1));
   Tensor out_probs = empty_list(x, dtype_of(probs), rows);
@@ -628,25 +620,23 @@ std::tuple<Tensor, Tensor> permute_tokens(const Tensor& x, const Tensor& probs,
       const unsigned pieces = width ? blocks_for(width, kThreads * kVectors) : 1;
       const int piece = int((width / pieces + 31) / 32 * 32);
       const unsigned used = width ? blocks_for(width, piece) : 1;
-      const unsigned clearing = blocks_for(rows, kClearRows * kThreads / 32);
-      const unsigned blocks = blocks_for(x.size(0) * used + clearing, 1);
-      permute_tokens_kernel<V, P><<<blocks, kThreads, 0, on.stream>>>(
+      permute_tokens_kernel<V, P><<<blocks_for(x.size(0) * used, 1), kThreads, 0, on.stream>>>(
           static_cast<const V*>(x.data_ptr()), pitch / int64_t(sizeof(V)),
-          Moved<P>{matrix<P>(probs), static_cast<P*>(out_probs.data_ptr())}, map, entry, width,
-          used, piece, clearing, static_cast<V*>(out.data_ptr()));
+          Moved<P>{matrix<P>(probs), static_cast<P*>(out_probs.data_ptr())}, map, nullptr, width,
+          used, piece, 0, static_cast<V*>(out.data_ptr()));
     });
   });
   check(cudaGetLastError(), "launch of permute_tokens_kernel");
   return {out, out_probs};
 }
 
-Tensor permute_tokens_backward(const Tensor& grad, const Tensor& row_of) {
-  check_hidden(grad);
-  const OnDevice on(grad);
-  return sum_rows(grad, Weights{}, row_of, on.stream);
+Tensor combine(const Tensor& y, const Tensor& row_of) {
+  check_hidden(y);
+  const OnDevice on(y);
+  return sum_rows(y, Weights{}, row_of, on.stream);
 }
 
-Tensor permute_tokens_backward_probs(const Tensor& grad, const Tensor& row_of) {
+Tensor gather_probs(const Tensor& grad, const Tensor& row_of) {
   if (!grad.is_cuda() || grad.dim() != 1) fail("the probabilities' gradient must be (rows,)");
   const OnDevice on(grad);
   const Map map = map_of(row_of, grad.size(0));
@@ -665,7 +655,7 @@ Tensor permute_tokens_backward_probs(const Tensor& grad, const Tensor& row_of) {
 
 }  // namespace moving
 
-// The activation between the two products: weighted_swiglu.
+// The activation between the two products, as in weighted_swiglu.
 namespace activation {
 
 constexpr int kVectors = 2;          // of gates, and as many of ups, in flight per thread
@@ -732,9 +722,9 @@ __device__ Slopes slopes_of(float gate, float up, const Variant& variant) {
 
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads)
-weighted_swiglu_kernel(Rows<T> x, Variant variant, T* __restrict__ out) {
+swiglu_kernel(Rows<T> x, const int* __restrict__ used, Variant variant, T* __restrict__ out) {
   const unsigned width = x.width / N;  // in vectors
-  const uint64_t total = uint64_t(x.rows) * width;
+  const uint64_t total = uint64_t(*used) * width;
   const uint64_t first = uint64_t(blockIdx.x) * (kThreads * kVectors) + threadIdx.x;
   Pack<T, N> gate[kVectors], up[kVectors];
   float weight[kVectors];
@@ -765,13 +755,13 @@ weighted_swiglu_kernel(Rows<T> x, Variant variant, T* __restrict__ out) {
 // kRowWarps warps a row: 1 or kWarps.
 template <typename T, int N, int kRowWarps>
 __global__ void __launch_bounds__(32 * kWarps)
-weighted_swiglu_backward_kernel(Rows<T> x, const T* __restrict__ grad, int64_t grad_stride,
-                                Variant variant, T* __restrict__ grad_x,
-                                float* __restrict__ grad_weight) {
+swiglu_backward_kernel(Rows<T> x, const int* __restrict__ used, const T* __restrict__ grad,
+                       int64_t grad_stride, Variant variant, T* __restrict__ grad_x,
+                       float* __restrict__ grad_weight) {
   __shared__ float smem_sum[kWarps];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int64_t row = int64_t(blockIdx.x) * (kWarps / kRowWarps) + warp / kRowWarps;
-  if (row >= x.rows) return;  // with kRowWarps > 1 the whole block
+  if (row >= *used) return;  // with kRowWarps > 1 the whole block
   const T* from = x.data + row * x.stride;
   const T* grad_from = grad + row * grad_stride;
   T* to = grad_x + row * 2 * x.width;
@@ -819,6 +809,11 @@ Rows<T> rows_of(const Tensor& x, const Tensor& weight) {
           int(x.size(1) / 2)};
 }
 
+// On the device: the rows that have an entry come first.
+const int* rows_used(const Tensor& offsets) {
+  return static_cast<const int*>(offsets.data_ptr()) + offsets.size(0) - 1;
+}
+
 uint64_t addresses_of(const Tensor& x) {
   const uint64_t step = x.size(0) > 1 ? x.stride(0) * x.element_size() : 0;
   return reinterpret_cast<uint64_t>(x.data_ptr()) | step;
@@ -841,8 +836,8 @@ void with_types(const Tensor& x, uint64_t addresses, F f) {
   }
 }
 
-Tensor weighted_swiglu(const Tensor& x, const Tensor& weight, bool clamped, double limit,
-                       double alpha) {
+Tensor swiglu(const Tensor& x, const Tensor& weight, const Tensor& offsets, bool clamped,
+              double limit, double alpha) {
   check_inputs(x, weight);
   const OnDevice on(x);
   int32_t dtype;
@@ -855,16 +850,16 @@ Tensor weighted_swiglu(const Tensor& x, const Tensor& weight, bool clamped, doub
     const Rows<T> rows = rows_of<T>(x, weight);
     if (rows.rows * rows.width == 0) return;
     const unsigned blocks = blocks_for(rows.rows * (rows.width / N), kThreads * kVectors);
-    weighted_swiglu_kernel<T, N><<<blocks, kThreads, 0, on.stream>>>(
-        rows, variant, static_cast<T*>(out.data_ptr()));
+    swiglu_kernel<T, N><<<blocks, kThreads, 0, on.stream>>>(
+        rows, rows_used(offsets), variant, static_cast<T*>(out.data_ptr()));
   });
-  check(cudaGetLastError(), "launch of weighted_swiglu_kernel");
+  check(cudaGetLastError(), "launch of swiglu_kernel");
   return out;
 }
 
-std::tuple<Tensor, Tensor> weighted_swiglu_backward(const Tensor& grad, const Tensor& x,
-                                                    const Tensor& weight, bool clamped,
-                                                    double limit, double alpha) {
+std::tuple<Tensor, Tensor> swiglu_backward(const Tensor& grad, const Tensor& x,
+                                           const Tensor& weight, const Tensor& offsets,
+                                           bool clamped, double limit, double alpha) {
   check_inputs(x, weight);
   const OnDevice on(x);
   int32_t dtype;
@@ -878,14 +873,14 @@ std::tuple<Tensor, Tensor> weighted_swiglu_backward(const Tensor& grad, const Te
     const Rows<T> rows = rows_of<T>(x, weight);
     if (rows.rows == 0) return;
     const bool few = rows.rows < kFewRows;
-    auto* kernel = few ? weighted_swiglu_backward_kernel<T, N, kWarps>
-                       : weighted_swiglu_backward_kernel<T, N, 1>;
+    auto* kernel = few ? swiglu_backward_kernel<T, N, kWarps>
+                       : swiglu_backward_kernel<T, N, 1>;
     const unsigned blocks = blocks_for(rows.rows, few ? 1 : kWarps);
     kernel<<<blocks, 32 * kWarps, 0, on.stream>>>(
-        rows, static_cast<const T*>(grad.data_ptr()), grad.stride(0), variant,
+        rows, rows_used(offsets), static_cast<const T*>(grad.data_ptr()), grad.stride(0), variant,
         static_cast<T*>(grad_x.data_ptr()), static_cast<float*>(grad_weight.data_ptr()));
   });
-  check(cudaGetLastError(), "launch of weighted_swiglu_backward_kernel");
+  check(cudaGetLastError(), "launch of swiglu_backward_kernel");
   return {grad_x, grad_weight};
 }
 
@@ -894,21 +889,22 @@ std::tuple<Tensor, Tensor> weighted_swiglu_backward(const Tensor& grad, const Te
 STABLE_TORCH_LIBRARY(steelyard_moe_layer, m) {
   m.def("route_tokens(Tensor indices, int experts, int alignment, bool pad_empty) "
         "-> (Tensor, Tensor, Tensor, Tensor)");
-  m.def("permute(Tensor x, Tensor probs, Tensor row_of, Tensor entry_of) -> (Tensor, Tensor)");
-  m.def("sum_rows(Tensor rows, Tensor row_of) -> Tensor");
+  m.def("permute(Tensor x, Tensor probs, Tensor row_of) -> (Tensor, Tensor)");
+  m.def("combine(Tensor y, Tensor row_of) -> Tensor");
   m.def("gather_probs(Tensor grad, Tensor row_of) -> Tensor");
-  m.def("swiglu(Tensor x, Tensor weight, bool clamped, float limit, float alpha) -> Tensor");
-  m.def("swiglu_backward(Tensor grad, Tensor x, Tensor weight, bool clamped, float limit, "
-        "float alpha) -> (Tensor, Tensor)");
+  m.def("swiglu(Tensor x, Tensor weight, Tensor offsets, bool clamped, float limit, float alpha) "
+        "-> Tensor");
+  m.def("swiglu_backward(Tensor grad, Tensor x, Tensor weight, Tensor offsets, bool clamped, "
+        "float limit, float alpha) -> (Tensor, Tensor)");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(steelyard_moe_layer, CompositeExplicitAutograd, m) {
   m.impl("route_tokens", TORCH_BOX(&routing::route_tokens));
-  m.impl("permute", TORCH_BOX(&moving::permute_tokens));
-  m.impl("sum_rows", TORCH_BOX(&moving::permute_tokens_backward));
-  m.impl("gather_probs", TORCH_BOX(&moving::permute_tokens_backward_probs));
-  m.impl("swiglu", TORCH_BOX(&activation::weighted_swiglu));
-  m.impl("swiglu_backward", TORCH_BOX(&activation::weighted_swiglu_backward));
+  m.impl("permute", TORCH_BOX(&moving::permute));
+  m.impl("combine", TORCH_BOX(&moving::combine));
+  m.impl("gather_probs", TORCH_BOX(&moving::gather_probs));
+  m.impl("swiglu", TORCH_BOX(&activation::swiglu));
+  m.impl("swiglu_backward", TORCH_BOX(&activation::swiglu_backward));
 }
 """
 
@@ -923,7 +919,7 @@ load_inline(
 ops = torch.ops.steelyard_moe_layer
 route_tokens = ops.route_tokens.default
 permute = ops.permute.default
-sum_rows = ops.sum_rows.default
+combine = ops.combine.default
 gather_probs = ops.gather_probs.default
 swiglu = ops.swiglu.default
 swiglu_backward = ops.swiglu_backward.default
@@ -990,12 +986,12 @@ def check_weights(x, gate_up, down):
 
 def forward(x, probs, indices, gate_up, down, variant):
     """The result, and what backward needs of this call."""
-    _, offsets, row_of, entry_of = route_tokens(indices, len(gate_up), 1, False)
-    rows, weight = permute(x, probs, row_of, entry_of)
+    _, offsets, row_of, _ = route_tokens(indices, len(gate_up), 1, False)
+    rows, weight = permute(x, probs, row_of)
     h = times_weights(rows, gate_up.transpose(1, 2), offsets)
-    a = swiglu(h, weight, *variant)
+    a = swiglu(h, weight, offsets, *variant)
     y = times_weights(a, down.transpose(1, 2), offsets)
-    return sum_rows(y, row_of), (rows, weight, h, a, offsets, row_of, entry_of)
+    return combine(y, row_of), (rows, weight, h, a, offsets, row_of)
 
 
 class MoeLayer(torch.autograd.Function):
@@ -1009,16 +1005,16 @@ class MoeLayer(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad):
-        probs, gate_up, down, rows, weight, h, a, offsets, row_of, entry_of = ctx.saved_tensors
+        probs, gate_up, down, rows, weight, h, a, offsets, row_of = ctx.saved_tensors
         wants_x, wants_probs, _, wants_gate_up, wants_down, _ = ctx.needs_input_grad
         grad = grad if grad.stride(1) == 1 else grad.contiguous()
-        grad_y, _ = permute(grad, probs, row_of, entry_of)
+        grad_y, _ = permute(grad, probs, row_of)
         grad_down = of_weights(grad_y, a, offsets) if wants_down else None
         grad_a = times_weights(grad_y, down, offsets)
-        grad_h, grad_weight = swiglu_backward(grad_a, h, weight, *ctx.variant)
+        grad_h, grad_weight = swiglu_backward(grad_a, h, weight, offsets, *ctx.variant)
         grad_probs = gather_probs(grad_weight, row_of) if wants_probs else None
         grad_gate_up = of_weights(grad_h, rows, offsets) if wants_gate_up else None
-        grad_x = sum_rows(times_weights(grad_h, gate_up, offsets), row_of) if wants_x else None
+        grad_x = combine(times_weights(grad_h, gate_up, offsets), row_of) if wants_x else None
         return grad_x, grad_probs, None, grad_gate_up, grad_down, None
 
 
