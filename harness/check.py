@@ -35,7 +35,7 @@ class Expected:
 
 def tolerance_for(expected: Expected, declared: Tolerance) -> Tolerance:
     """The declared tolerance, with the rounding to a narrow output's own type on top unless it is
-    exact; one that is a default is scaled to the output's root mean square.
+    exact; one that says so or is a default is scaled to the output's root mean square.
 
     Where the reference's own float64 result differs by more than a quarter of a default one, the
     default is widened to four times that difference: a rival algorithm errs as much.
@@ -44,6 +44,8 @@ def tolerance_for(expected: Expected, declared: Tolerance) -> Tolerance:
     if not native.is_floating_point() and not native.is_complex():
         return EXACT
     if not declared.source.startswith("default"):
+        if declared.scaled:
+            declared = Tolerance(declared.rtol, declared.atol * _rms(native), declared.source)
         return declared if _is_exact(declared) else _rounded(declared, native.dtype)
     rtol = DEFAULT_RTOL.get(native.dtype, declared.rtol)
     scale = _rms(native)

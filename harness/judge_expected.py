@@ -13,7 +13,7 @@ from harness.inputs import FLOATS, seed_everything
 from harness.problem import Reference
 from harness.records import Case, Failed, Outcome
 
-LARGEST_PRECISE = 1 << 28  # elements of one output for which a float64 run is affordable
+LARGEST_PRECISE = 1 << 28  # elements of one input or output for which a float64 run is affordable
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,8 @@ class Oracle:
             return None
         if not any(t.dtype in FLOATS for t in outputs):
             return None
-        if any(t.numel() > LARGEST_PRECISE for t in outputs):
+        given = wire.unpack(packed.tree, [image.untyped_storage() for image in packed.storages])
+        if any(t.numel() > LARGEST_PRECISE for t in (*outputs, *wire.tensors_of(given))):
             return None
         arguments, _, _ = _private(packed)
         try:

@@ -269,5 +269,6 @@ def _tolerance(raw: Any, path: Path, notes: list[str]) -> Tolerance:
         notes.append("no TOLERANCE: 1e-4 for fp32, 1e-2 for fp16 and bf16, scaled to the output")
         return DEFAULT_TOLERANCE
     if isinstance(raw, dict) and {"rtol", "atol"} <= raw.keys():
-        return Tolerance(float(raw["rtol"]), float(raw["atol"]), str(raw.get("source", "")))
+        source, scaled = str(raw.get("source", "")), bool(raw.get("scaled", False))
+        return Tolerance(float(raw["rtol"]), float(raw["atol"]), source, scaled)
     raise _fail(f"{path}: TOLERANCE must be dict(rtol=, atol=), got {raw!r}")

@@ -69,11 +69,15 @@ class Case:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """An element passes when |got - want| <= atol + rtol * |want|; (0, 0) is exact."""
+    """An element passes when |got - want| <= atol + rtol * |want|; (0, 0) is exact.
+
+    scaled: atol is in units of each output's root mean square.
+    """
 
     rtol: float
     atol: float
     source: str = ""
+    scaled: bool = False
 
 
 @dataclass(frozen=True)

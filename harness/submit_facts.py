@@ -50,7 +50,7 @@ class Facts:
     sized_init: bool  # get_init_inputs takes the sizes
     rtol: float
     atol: float
-    scaled: bool  # the tolerance is a default, to be scaled to the output
+    scaled: bool  # atol is in units of the output's root mean square
     weights: tuple[Value, ...]
     cases: tuple[CaseFacts, ...]
 
@@ -99,10 +99,14 @@ def describe(path: str) -> Facts:
         sized_init=any(p.kind is p.VAR_KEYWORD for p in takes),
         rtol=reference.tolerance.rtol,
         atol=reference.tolerance.atol,
-        scaled=reference.tolerance.source.startswith("default"),
+        scaled=_is_scaled(reference.tolerance),
         weights=_weights(reference),
         cases=cases,
     )
+
+
+def _is_scaled(tolerance) -> bool:
+    return tolerance.scaled or tolerance.source.startswith("default")
 
 
 def _weights(reference) -> tuple[Value, ...]:

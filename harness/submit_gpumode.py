@@ -84,7 +84,7 @@ def check_implementation(data, output):
             return False, f"output {{i}}: {{got.dtype}} {{list(got.shape)}}, want {{wants}}"
         rtol, atol = ({rtol!r}, {atol!r}) if want.is_floating_point() else (0, 0)
         if {scaled!r} and want.is_floating_point() and want.numel():
-            atol = rtol * want.double().square().mean().sqrt().item()
+            atol *= want.double().square().mean().sqrt().item()
         close = torch.isclose(got, want, rtol=rtol, atol=atol, equal_nan=True)
         if not close.all():
             return False, f"output {{i}}: {{int((~close).sum())}} of {{close.numel()}} differ"

@@ -8,7 +8,8 @@ x       (rows, 2 * width)  fp32, bf16 or fp16, any strides; gate is the first ha
 weight  (rows,)            fp32, any stride
 out     (rows, width)      as x; differentiable with respect to x and weight
 
-Everything is computed in fp32 and rounded once. A clamped value's gradient is zero beyond limit.
+Everything is computed in fp32 and rounded once. A clamped value's gradient is zero beyond limit,
+not at it.
 The shapes are those of DeepSeek-V3 (2048), Qwen3 (768, 1536), gpt-oss (2880), Mixtral (14336).
 """
 
@@ -74,8 +75,9 @@ class Model(nn.Module):
         if self.variant == "plain":
             active = gate * gate.sigmoid() * up
         else:
-            gate = gate.clamp(max=self.limit)
-            up = up.clamp(-self.limit, self.limit)
+            # As clamp, but with a gradient at the limit itself in every version of torch.
+            gate = gate.where(~(gate > self.limit), self.limit)
+            up = up.where(~(up > self.limit), self.limit).where(~(up < -self.limit), -self.limit)
             active = gate * (self.alpha * gate).sigmoid() * (up + 1)
         return (active * weight[:, None]).to(x.dtype)
 

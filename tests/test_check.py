@@ -97,6 +97,16 @@ def test_a_declared_tolerance_stays_as_declared():
     assert tolerance_for(Expected(torch.rand(3)), LOOSE) is LOOSE
 
 
+@pytest.mark.parametrize("magnitude", [1e-3, 1.0, 50.0])
+def test_a_scaled_tolerance_follows_the_scale_of_the_output(magnitude):
+    want = magnitude * torch.randn(4000)
+    want[0] = 0
+    tolerance = tolerance_for(Expected(want), Tolerance(0, 1e-2, "sums", scaled=True))
+    assert tolerance.atol == pytest.approx(1e-2 * magnitude, rel=0.1)
+    for off, right in ((8e-3, True), (1.3e-2, False)):
+        assert compare(want + off * magnitude, Expected(want), tolerance, "out").ok is right
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_a_declared_tolerance_holds_before_the_rounding_to_half_precision(dtype):
     precise = 1 + torch.rand(4096, dtype=torch.float64)

@@ -41,6 +41,12 @@ def test_full_reference(write):
     ]  # fmt: skip
     assert reference.tolerance.rtol == 1e-5
     assert reference.gpu_only == {"big"}
+    assert not reference.tolerance.scaled
+
+
+def test_a_tolerance_says_that_it_is_scaled(write):
+    text = FULL.replace("atol=0)", "atol=1e-2, scaled=True)")
+    assert problem.load(write("op.py", text)).tolerance.scaled
 
 
 def test_cases_read_from_syntax_agree_with_the_loaded_ones(write):

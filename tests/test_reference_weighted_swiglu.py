@@ -50,6 +50,14 @@ def test_gradient_equals_the_finite_difference(variant):
     assert torch.autograd.gradcheck(swiglu.Model(variant), inputs)
 
 
+def test_the_gradient_passes_at_the_limit_and_not_beyond():
+    at, beyond = 7.0, 7.03125
+    x = torch.tensor([[at, beyond, 1.0, 1.0, 1.0, at, beyond, -at]], requires_grad=True)
+    out = swiglu.Model("clamped")(x, torch.ones(1))
+    (grad,) = torch.autograd.grad(out.sum(), x)
+    assert (grad != 0).tolist() == [[True, False, True, True, True, True, False, True]]
+
+
 def test_by_hand():
     x = torch.tensor([[0.0, 1.0, 5.0, 2.0], [9.0, -1.0, -9.0, 0.0]])
     out = swiglu.Model("clamped")(x, torch.tensor([2.0, 1.0]))
