@@ -161,7 +161,9 @@ class Trials:
         verdict = verify(got, prepared.answer, prepared.packed, tolerance, self.cuda)
         if reference.accepts and not verdict.problem:
             tree, tensors = prepared.answer.tree, verdict.tensors
-            verdict.problem = judge_accept.refusal(reference, prepared.packed, tree, tensors)
+            verdict.problem = judge_accept.refusal(
+                reference, self.case, prepared.packed, tree, tensors
+            )
             self._measure(prepared, verdict)
         if not verdict.problem:
             verdict.problem = self._shortcut(verdict)
