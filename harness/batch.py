@@ -15,6 +15,7 @@ from harness import plan, run
 from harness.batch_rows import Row, Rows
 from harness.formats import flashinfer, flashinfer_solution, gpumode, kernelbench
 from harness.records import Failed, Outcome, Plan, Report
+from harness.report import traces
 
 BUILT_TOGETHER = 16  # solutions that are compiled side by side before they are judged
 FORMAT = 1
@@ -174,6 +175,17 @@ def write_kernelbench(reports: tuple[Report, ...], beside: Path) -> tuple[Path, 
         path.write_text(json.dumps(content, indent=4) + "\n", encoding="utf-8")
         written.append(path)
     return tuple(written)
+
+
+def write_traces(todo: Iterable[Task], rows: Iterable[Row], beside: Path) -> tuple[str, ...]:
+    """The newest verdict on each Solution as Traces, next to the result file; says what it did."""
+    planned = [task for task in todo if task.plan and flashinfer.is_problem(task.plan.reference)]
+    if not planned:
+        return ()
+    newest = {(row.key, row.report.solution): row.report for row in rows}
+    pairs = [(task.plan, newest.get((task.key, str(task.solution)))) for task in planned]
+    target = beside.with_name(f"{beside.stem}.traces.jsonl")
+    return traces.write([(one, report) for one, report in pairs if report], str(target))
 
 
 def _fail(message: str) -> Failed:

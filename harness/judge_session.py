@@ -64,9 +64,7 @@ class Session:
         made = self._fresh(extra or {})
         self.sandbox = made.sandbox
         try:
-            made.request(
-                "load", self.left(LOAD_S), do="load", path=self._file(), **self._how()
-            )
+            made.request("load", self.left(LOAD_S), do="load", path=self._file(), **self._how())
         except Failed:
             self.printed = made.printed() or self.printed
             made.kill()

@@ -79,7 +79,7 @@ def prepare(plans: tuple[Plan, ...], listen: Listener) -> tuple[Prepared, ...]:
     return tuple(
         Prepared(one, found)
         if isinstance(found, Failure)
-        else Prepared(one, built[_file(one)], found)
+        else Prepared(one, _in_its_words(one, built[_file(one)]), found)
         for one, found in pairs
     )
 
@@ -134,6 +134,16 @@ def run_folder(cache: Path) -> Path:
 def _file(one: Plan) -> str:
     """What is built and imported."""
     return flashinfer_solution.module_of(one.reference, one.solution)
+
+
+def _in_its_words(one: Plan, result: Build | Failure) -> Build | Failure:
+    """A failed build with the paths of a Solution's own files, not where they were unpacked."""
+    if not isinstance(result, Failure) or not flashinfer_solution.is_solution(one.solution):
+        return result
+    place = f"{_file(one).removesuffix('.py')}_sources/"
+    details = tuple(line.replace(place, "") for line in result.details)
+    message = result.message.replace(place, f"{one.solution}: ")
+    return dataclasses.replace(result, message=message, details=details)
 
 
 def _read_sources(one: Plan) -> tuple[str, ...] | Failure:

@@ -19,7 +19,7 @@ from harness.formats import (
 )
 from harness.formats.flashinfer_definition import Definition
 from harness.formats.flashinfer_workload import Workload
-from harness.records import Case, Outcome
+from harness.records import Case, Failed, Outcome
 
 LARGE = 1 << 26  # bytes of inputs and outputs from which on a case is left to a GPU
 SHORT = 8  # characters of a uuid that mostly tell workloads apart
@@ -110,6 +110,9 @@ def read(path: str | Path) -> Problem:
 
 def definition_name(path: Path) -> str:
     """The `name` in a file that may be a Definition; "" where it is not."""
-    body = flashinfer_files.load(path, Outcome.REFERENCE_FAILED).body
+    try:
+        body = flashinfer_files.load(path, Outcome.REFERENCE_FAILED).body
+    except Failed:
+        return ""
     name = body.get("name")
     return name if "reference" in body and isinstance(name, str) else ""

@@ -8,6 +8,7 @@ well, which is how SOL-ExecBench imports them; C++ and CUDA go through cpp_exten
 from __future__ import annotations
 
 import ast
+import glob
 import hashlib
 import os
 import re
@@ -146,7 +147,9 @@ def definition_for(solution: Path, problems: Path) -> Path:
     if problems.is_file():
         return problems
     name = read(solution).definition
-    found = sorted(problems.rglob(f"{name}.json")) + sorted(problems.rglob("definition.json"))
+    found = sorted(problems.rglob(f"{glob.escape(name)}.json")) + sorted(
+        problems.rglob("definition.json")
+    )
     found = [path for path in found if flashinfer.definition_name(path) == name]
     if len(found) == 1:
         return found[0]
@@ -227,9 +230,7 @@ def _shim(found: Solution, folder: Path, stem: str, outputs: list[str]) -> str:
         body = PYTHON.format(folder=package, module=module, function=found.function)
     listed = f"({', '.join(outputs)},)"
     quoted = [re.sub(r'["\\]', "'", word) for word in (found.name, found.author)]
-    head = HEAD.format(
-        name=quoted[0], author=quoted[1], folder=package, root=root, outputs=listed
-    )
+    head = HEAD.format(name=quoted[0], author=quoted[1], folder=package, root=root, outputs=listed)
     return head + body + TAIL.format(into=found.into)
 
 
