@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from harness import wire
+from harness import unpacked, wire
 from harness.records import to_dict
 
 MODULE = "steelyard_solution"
@@ -162,21 +162,18 @@ def kind_of(error: BaseException) -> str:
 
 
 def _where(error: BaseException, path: str) -> str:
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_own(f.filename, path)]
-    if isinstance(error, SyntaxError) and _is_own(error.filename or "", path):
+    frames = [
+        f for f in traceback.extract_tb(error.__traceback__) if unpacked.is_own(f.filename, path)
+    ]
+    if isinstance(error, SyntaxError) and unpacked.is_own(error.filename or "", path):
         return f"{Path(error.filename).name}:{error.lineno}"
     return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-
-
-def _is_own(file: str, solution: str) -> bool:
-    """The solution's file, or one of those that it was unpacked with."""
-    return file == solution or file.startswith(f"{solution.removesuffix('.py')}_sources/")
 
 
 def _trace(error: BaseException) -> list[str]:
     lines = []
     for frame in traceback.extract_tb(error.__traceback__):
-        if _is_own(frame.filename, path_of_module()):
+        if unpacked.is_own(frame.filename, path_of_module()):
             source = linecache.getline(frame.filename, frame.lineno).strip()
             lines.append(f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}: {source}")
     return lines[-8:]

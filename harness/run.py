@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from harness import build, repair, run_judge, source
+from harness import build, repair, run_judge, source, unpacked
 from harness.formats import flashinfer, flashinfer_solution
 from harness.records import Build, Failed, Failure, Plan, Report, to_dict
 from harness.run_judge import Judging, Step
@@ -140,7 +140,7 @@ def _in_its_words(one: Plan, result: Build | Failure) -> Build | Failure:
     """A failed build with the paths of a Solution's own files, not where they were unpacked."""
     if not isinstance(result, Failure) or not flashinfer_solution.is_solution(one.solution):
         return result
-    place = f"{_file(one).removesuffix('.py')}_sources/"
+    place = unpacked.folder_of(_file(one))
     details = tuple(line.replace(place, "") for line in result.details)
     message = result.message.replace(place, f"{one.solution}: ")
     return dataclasses.replace(result, message=message, details=details)

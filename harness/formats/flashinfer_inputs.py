@@ -69,6 +69,7 @@ def namespace(path: str | Path, execute: Callable[[str, str], object]) -> dict:
 
     stated = any(workload.tolerance for workload in problem.workloads)
     return {
+        "problem": problem,
         "Model": Model,
         "get_inputs": get_inputs,
         "get_init_inputs": get_init_inputs,
