@@ -13,8 +13,9 @@ from pathlib import Path
 
 from harness import plan, run
 from harness.batch_rows import Row, Rows
-from harness.formats import gpumode, kernelbench
+from harness.formats import flashinfer, flashinfer_solution, gpumode, kernelbench
 from harness.records import Failed, Outcome, Plan, Report
+from harness.report import traces
 
 BUILT_TOGETHER = 16  # solutions that are compiled side by side before they are judged
 FORMAT = 1
@@ -31,14 +32,14 @@ class Task:
 
 
 def solutions(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """Python files, those of folders included. Raises Failed where there are none."""
+    """Python files and Solutions, those of folders included. Raises Failed where none are."""
     found: list[Path] = []
     for path in paths:
         if not path.exists():
             raise _fail(f"{path}: no such file or folder; give solution files or their folder")
-        found += sorted(path.rglob("*.py")) if path.is_dir() else [path]
+        found += _in_folder(path) if path.is_dir() else [path]
     if not found:
-        raise _fail(f"{', '.join(map(str, paths))}: no *.py file there")
+        raise _fail(f"{', '.join(map(str, paths))}: no *.py file and no Solution in JSON there")
     return tuple(dict.fromkeys(found))
 
 
@@ -52,7 +53,7 @@ def tasks(files: Iterable[Path], problems: Path, request: plan.Request) -> Itera
     for solution in files:
         reference = ""
         try:
-            reference = str(kernelbench.problem_for(solution, problems))
+            reference = str(_problem_for(solution, problems))
             one = dataclasses.replace(request, reference=reference, solution=str(solution))
             (made,) = plan.plans(one)
         except Failed as failed:
@@ -76,6 +77,17 @@ def latest(rows: Iterable[Row], wanted: Iterable[Task]) -> tuple[Report, ...]:
     newest = {(row.key, row.report.solution): row.report for row in rows}
     pairs = ((task.key, str(task.solution)) for task in wanted)
     return tuple(newest[pair] for pair in pairs if pair in newest)
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    written = (p for p in folder.rglob("*.json") if flashinfer_solution.looks_like_one(p))
+    return sorted((*folder.rglob("*.py"), *written))
+
+
+def _problem_for(solution: Path, problems: Path) -> Path:
+    if flashinfer_solution.is_solution(solution):
+        return flashinfer_solution.definition_for(solution, problems)
+    return kernelbench.problem_for(solution, problems)
 
 
 def _judge_some(
@@ -133,6 +145,8 @@ def _files_of(reference: str) -> list[Path]:
     if not reference:
         return []
     path = Path(reference)
+    if flashinfer.is_problem(path):
+        return _files_of_definition(path)
     if not gpumode.is_problem(path):
         return [path]
     task_files = [path / name for name in gpumode.TASK_FILES if (path / name).is_file()]
@@ -140,6 +154,14 @@ def _files_of(reference: str) -> list[Path]:
         return task_files + [source for _, source in gpumode.read(path).files]
     except Failed:
         return task_files
+
+
+def _files_of_definition(path: Path) -> list[Path]:
+    try:
+        problem = flashinfer.read(path)
+    except Failed:
+        return [path]
+    return [*problem.files, *problem.blobs]
 
 
 def write_kernelbench(reports: tuple[Report, ...], beside: Path) -> tuple[Path, ...]:
@@ -152,6 +174,17 @@ def write_kernelbench(reports: tuple[Report, ...], beside: Path) -> tuple[Path, 
         path.write_text(json.dumps(content, indent=4) + "\n", encoding="utf-8")
         written.append(path)
     return tuple(written)
+
+
+def write_traces(todo: Iterable[Task], rows: Iterable[Row], beside: Path) -> tuple[str, ...]:
+    """The newest verdict on each Solution as Traces, next to the result file; says what it did."""
+    planned = [task for task in todo if task.plan and flashinfer.is_problem(task.plan.reference)]
+    if not planned:
+        return ()
+    newest = {(row.key, row.report.solution): row.report for row in rows}
+    pairs = [(task.plan, newest.get((task.key, str(task.solution)))) for task in planned]
+    target = beside.with_name(f"{beside.stem}.traces.jsonl")
+    return traces.write([(one, report) for one, report in pairs if report], str(target))
 
 
 def _fail(message: str) -> Failed:

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import build_cache, build_ledger, toolchain
+from harness import build_cache, build_ledger, toolchain, unpacked
 from harness.records import Build, Failure, Outcome, from_dict
 from harness.toolchain import Toolchain
 
@@ -108,8 +108,7 @@ def slots() -> int:
 
 
 def _known(solution: str, device: str, tools: Toolchain) -> Build | None:
-    text = Path(solution).read_bytes().decode("utf-8", "replace")
-    if not BUILDS.search(text):
+    if not BUILDS.search(unpacked.python_of(solution)):
         return Build(solution, 0.0, cached=False)
     return build_ledger.recall(os.path.abspath(solution), device, tools)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from harness import wire
+from harness import unpacked, wire
 from harness.records import to_dict
 
 MODULE = "steelyard_solution"
@@ -162,16 +162,18 @@ def kind_of(error: BaseException) -> str:
 
 
 def _where(error: BaseException, path: str) -> str:
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
-    if isinstance(error, SyntaxError) and error.filename == path:
-        return f"{Path(path).name}:{error.lineno}"
-    return f"{Path(path).name}:{frames[-1].lineno}" if frames else ""
+    frames = [
+        f for f in traceback.extract_tb(error.__traceback__) if unpacked.is_own(f.filename, path)
+    ]
+    if isinstance(error, SyntaxError) and unpacked.is_own(error.filename or "", path):
+        return f"{Path(error.filename).name}:{error.lineno}"
+    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
 
 
 def _trace(error: BaseException) -> list[str]:
     lines = []
     for frame in traceback.extract_tb(error.__traceback__):
-        if frame.filename == path_of_module():
+        if unpacked.is_own(frame.filename, path_of_module()):
             source = linecache.getline(frame.filename, frame.lineno).strip()
             lines.append(f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}: {source}")
     return lines[-8:]

@@ -9,6 +9,7 @@ import torch
 
 from harness.records import Tolerance
 
+LEAST = 1e-8  # what |want| is at least, where an error is put in relation to it
 CHUNK = 1 << 24  # elements compared at a time, so that comparing never needs the result's memory
 EXACT = Tolerance(0.0, 0.0)
 # Half of each type's digits, for problems that state no tolerance of their own.
@@ -23,6 +24,7 @@ class Comparison:
     worst: float = 0.0
     worst_abs: float = 0.0
     message: str = ""
+    worst_rel: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def compare(got: torch.Tensor, want: Expected, tolerance: Tolerance, name: str) 
         return Comparison(True)
     flat_got, flat_native = _flat(got), _flat(native)
     precise = None if want.precise is None or _is_exact(tolerance) else _flat(want.precise)
-    worst, worst_abs, wrong, first = 0.0, 0.0, 0, None
+    worst, worst_abs, worst_rel, wrong, first = 0.0, 0.0, 0.0, 0, None
     for start in range(0, flat_got.numel(), CHUNK):
         part = slice(start, start + CHUNK)
         ratio, error = _ratios(flat_got[part], flat_native[part], tolerance)
@@ -105,18 +107,19 @@ def compare(got: torch.Tensor, want: Expected, tolerance: Tolerance, name: str) 
             other, other_error = _ratios(flat_got[part], precise[part], tolerance)
             ratio, error = torch.minimum(ratio, other), torch.minimum(error, other_error)
         worst, worst_abs = max(worst, float(ratio.max())), max(worst_abs, float(error.max()))
+        worst_rel = max(worst_rel, _relative(error, flat_native[part]))
         bad = ratio > 1
         if first is None and bool(bad.any()):
             first = start + int(bad.to(torch.uint8).argmax())
         wrong += int(bad.sum())
     if first is None:
-        return Comparison(True, worst, worst_abs)
+        return Comparison(True, worst, worst_abs, "", worst_rel)
     message = _difference(got, native, first, wrong, name)
-    return Comparison(False, worst, worst_abs, message)
+    return Comparison(False, worst, worst_abs, message, worst_rel)
 
 
 def _no(message: str) -> Comparison:
-    return Comparison(False, math.inf, math.inf, message)
+    return Comparison(False, math.inf, math.inf, message, math.inf)
 
 
 def _is_exact(tolerance: Tolerance) -> bool:
@@ -144,6 +147,12 @@ def _ratios(
     ratio = torch.where(same, 0.0, error / allowed)
     ratio = torch.where(~same & ~(got.isfinite() & want.isfinite()), math.inf, ratio)
     return ratio.nan_to_num(nan=math.inf, posinf=math.inf), error.nan_to_num(nan=math.inf)
+
+
+def _relative(error: torch.Tensor, want: torch.Tensor) -> float:
+    """The largest error over |want|; infinite where one of the two is not finite."""
+    ratio = error / (want.double().abs() + LEAST)
+    return float(ratio.nan_to_num(nan=math.inf).max())
 
 
 def _difference(got: torch.Tensor, want: torch.Tensor, first: int, wrong: int, name: str) -> str:

@@ -39,6 +39,8 @@ def draw(reference: Reference, case: Case, seed: int, family: Family = NORMAL) -
     sized = Case(case.name, {**case.sizes, **dict(family.sizes)}, case.backward)
     try:
         values = reference.inputs(sized)
+    except Failed:
+        raise
     except Exception as error:
         raise Failed(
             Outcome.REFERENCE_FAILED,

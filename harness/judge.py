@@ -24,6 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from harness import sandbox_confine
+from harness.formats import flashinfer
 from harness.plan import words
 from harness.records import (
     Case,
@@ -245,6 +246,8 @@ def _guarded(plan: Plan, *_loaded) -> list[str]:
     files = [getattr(module, "__file__", None) for module in modules]
     reference = Path(plan.reference)
     own = [str(path) for path in reference.glob("*")] if reference.is_dir() else [str(reference)]
+    if flashinfer.is_problem(reference):
+        own = [str(path) for path in flashinfer.read(reference).files]
     return [*own, *(file for file in files if file)]
 
 

@@ -6,10 +6,11 @@ import torch
 
 from harness import wire
 from harness.problem import Reference
+from harness.records import Case
 
 
 def refusal(
-    reference: Reference, packed: wire.Packed, tree: dict, tensors: list[torch.Tensor]
+    reference: Reference, case: Case, packed: wire.Packed, tree: dict, tensors: list[torch.Tensor]
 ) -> str:
     """Why the problem's own check does not accept the result; "" when it does.
 
@@ -17,7 +18,7 @@ def refusal(
     """
     storages = [image.clone().untyped_storage() for image in packed.storages]
     arguments = wire.unpack(packed.tree, storages)[0]
-    good, why = reference.accepts(*arguments, _built(tree, tensors))
+    good, why = reference.accepts(case, arguments, _built(tree, tensors))
     return "" if good else f"the problem's own check refuses the result: {why.strip()[:300]}"
 
 

@@ -267,7 +267,7 @@ class Contest:
                 return found.message
         if reference.accepts is not None:
             tensors = [tensor for _, tensor in leaves]
-            return judge_accept.refusal(reference, sample.packed, answer.tree, tensors)
+            return judge_accept.refusal(reference, self.case, sample.packed, answer.tree, tensors)
         return ""
 
     def work(self) -> dict | None:

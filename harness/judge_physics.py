@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 import time
-from pathlib import Path
 from statistics import median
 
+from harness.formats import flashinfer_solution
 from harness.judge_contest import Contest, Contestant, Sample
 from harness.judge_session import Session
 from harness.records import Failed, Outcome, Speed
@@ -105,7 +105,7 @@ def labels(session: Session, contest: Contest) -> tuple[str, ...]:
         ran = [(str(name), float(ns)) for name, ns in reply["ran"]]
     except (TypeError, ValueError):
         return ()
-    return attribute(ran, Path(session.plan.solution).read_text(encoding="utf-8"))
+    return attribute(ran, flashinfer_solution.text_of(session.plan.solution))
 
 
 def attribute(ran: list[tuple[str, float]], source: str) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from harness import inputs, judge_weights, wire
+from harness.formats import flashinfer_solution
 from harness.judge_expected import Oracle
 from harness.judge_remote import Place, Remote
 from harness.judge_weights import Match
@@ -63,14 +64,15 @@ class Session:
         made = self._fresh(extra or {})
         self.sandbox = made.sandbox
         try:
-            made.request(
-                "load", self.left(LOAD_S), do="load", path=self.plan.solution, **self._how()
-            )
+            made.request("load", self.left(LOAD_S), do="load", path=self._file(), **self._how())
         except Failed:
             self.printed = made.printed() or self.printed
             made.kill()
             raise
         return made
+
+    def _file(self) -> str:
+        return flashinfer_solution.module_of(self.plan.reference, self.plan.solution)
 
     def prepare(self) -> None:
         """Start the first candidate process ahead of its solution."""

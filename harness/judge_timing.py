@@ -64,7 +64,7 @@ def _without_speed(session: Session, row: CaseReport, failure: Failure) -> CaseR
     )
     failure = dataclasses.replace(failure, message=message, stage=failure.stage.split(":")[0])
     if failure.outcome is Outcome.WRONG:
-        check = dataclasses.replace(row.check, ok=False, message=message)
+        check = dataclasses.replace(row.check, ok=False, message=message, mismatch="values")
         return dataclasses.replace(row, check=check)
     if failure.outcome in VERDICTS:
         return dataclasses.replace(row, failure=failure)

@@ -28,6 +28,7 @@ class Tally:
     trials: int = 0
     worst: float = 0.0
     worst_abs: float = 0.0
+    worst_rel: float = 0.0
     reference_worst: float | None = None
     notes: list[str] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
@@ -37,6 +38,11 @@ class Tally:
     def note(self, text: str) -> None:
         if text not in self.notes and len(self.notes) < 12:
             self.notes.append(text)
+
+    def measured(self, verdict: Verdict) -> None:
+        self.worst = max(self.worst, verdict.worst)
+        self.worst_abs = max(self.worst_abs, verdict.worst_abs)
+        self.worst_rel = max(self.worst_rel, verdict.worst_rel)
 
     def label(self, text: str) -> None:
         if text not in self.labels:
@@ -56,9 +62,9 @@ class Prepared:
 class Wrong(Exception):
     """A trial's result is wrong: the sentence of the row."""
 
-    def __init__(self, prepared: Prepared, problem: str):
+    def __init__(self, prepared: Prepared, problem: str, mismatch: str):
         super().__init__(problem)
-        self.prepared = prepared
+        self.prepared, self.mismatch = prepared, mismatch
 
 
 class Trials:
@@ -161,21 +167,26 @@ class Trials:
         verdict = verify(got, prepared.answer, prepared.packed, tolerance, self.cuda)
         if reference.accepts and not verdict.problem:
             tree, tensors = prepared.answer.tree, verdict.tensors
-            verdict.problem = judge_accept.refusal(reference, prepared.packed, tree, tensors)
+            verdict.problem = judge_accept.refusal(
+                reference, self.case, prepared.packed, tree, tensors
+            )
+            verdict.mismatch = "values" if verdict.problem else ""
             self._measure(prepared, verdict)
         if not verdict.problem:
             verdict.problem = self._shortcut(verdict)
+            verdict.mismatch = "values" if verdict.problem else ""
         self._observe(got, reply)
         return verdict, reply
 
     def _measure(self, prepared: Prepared, verdict: Verdict) -> None:
         """How far a result that the problem's own check judged is off by our default tolerance."""
-        verdict.worst = verdict.worst_abs = 0.0
+        verdict.worst = verdict.worst_abs = verdict.worst_rel = 0.0
         for leaf, tensor in zip(prepared.answer.leaves, verdict.tensors, strict=True):
             ours = check.tolerance_for(leaf, self.session.reference.tolerance)
             found = check.compare(tensor, leaf, ours, "out")
             verdict.worst = max(verdict.worst, found.worst)
             verdict.worst_abs = max(verdict.worst_abs, found.worst_abs)
+            verdict.worst_rel = max(verdict.worst_rel, found.worst_rel)
             if not found.ok and not verdict.problem:
                 self.tally.note(f"right by the problem's own check, not by ours: {found.message}")
 
@@ -186,15 +197,14 @@ class Trials:
         tally.trials += 1
         if verdict.problem:
             self._flaky(prepared, verdict.problem, options.get("reuse", False))
-            tally.worst = max(tally.worst, verdict.worst)
-            tally.worst_abs = max(tally.worst_abs, verdict.worst_abs)
+            tally.measured(verdict)
             where = " where the memory of an earlier input holds new contents"
             raise Wrong(
                 prepared,
                 verdict.problem + prepared.what + (where if options.get("reuse") else ""),
+                verdict.mismatch,
             )
-        tally.worst = max(tally.worst, verdict.worst)
-        tally.worst_abs = max(tally.worst_abs, verdict.worst_abs)
+        tally.measured(verdict)
         for note in verdict.notes:
             tally.note(note)
         return verdict
@@ -352,9 +362,9 @@ class Trials:
                 f"{self.match.why}",
                 (str(wrong),),
             )
-        return self._check(False, f"{self._place()}: {wrong}")
+        return self._check(False, f"{self._place()}: {wrong}", wrong.mismatch)
 
-    def _check(self, ok: bool, message: str) -> Check:
+    def _check(self, ok: bool, message: str, mismatch: str = "") -> Check:
         tally = self.tally
         return Check(
             ok=ok,
@@ -364,6 +374,8 @@ class Trials:
             message=message,
             reference_worst=tally.reference_worst,
             notes=tuple(tally.notes),
+            worst_rel=tally.worst_rel,
+            mismatch=mismatch,
         )
 
     def _place(self) -> str:

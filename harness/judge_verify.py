@@ -19,6 +19,8 @@ class Verdict:
     problem: str = ""
     worst: float = 0.0
     worst_abs: float = 0.0
+    worst_rel: float = 0.0
+    mismatch: str = ""  # as Check has it
     notes: list[str] = field(default_factory=list)
     tensors: list[torch.Tensor] = field(default_factory=list)
     shares_earlier: bool = False
@@ -114,7 +116,7 @@ def _leaves(got: Received, want: Answer, tolerance: Tolerance, cuda: bool, verdi
     count = len(want.leaves)
     for index, (leaf, tensor) in enumerate(got.leaves):
         expected, name = want.leaves[index], name_of(index, count)
-        problem = _type(leaf, expected, want, index, cuda)
+        problem = _type(leaf, expected, verdict) or _memory(leaf, expected, want, index, cuda)
         if problem:
             return f"{name} {problem}"
         if tensor is None:
@@ -124,6 +126,7 @@ def _leaves(got: Received, want: Answer, tolerance: Tolerance, cuda: bool, verdi
         verdict.tensors.append(tensor)
         verdict.shares_earlier |= bool(leaf.facts.get("earlier"))
         if not found.ok:
+            verdict.mismatch = "values"
             return found.message
         if leaf.stride != want.strides[index] and tensor.numel() > 1:
             verdict.notes.append(
@@ -133,14 +136,21 @@ def _leaves(got: Received, want: Answer, tolerance: Tolerance, cuda: bool, verdi
     return ""
 
 
-def _type(leaf: wire.Leaf, expected: Expected, want: Answer, index: int, cuda: bool) -> str:
-    """dtype, shape, device, and whose memory it is."""
-    native, facts = expected.native, leaf.facts
+def _type(leaf: wire.Leaf, expected: Expected, verdict: Verdict) -> str:
+    native = expected.native
     wanted = wire.DTYPE_NAMES[native.dtype]
     if leaf.dtype != wanted:
+        verdict.mismatch = "dtype"
         return f"is {leaf.dtype}, want {wanted}"
     if leaf.shape != tuple(native.shape):
+        verdict.mismatch = "shape"
         return f"has shape {list(leaf.shape)}, want {list(native.shape)}"
+    return ""
+
+
+def _memory(leaf: wire.Leaf, expected: Expected, want: Answer, index: int, cuda: bool) -> str:
+    """Device, and whose memory it is."""
+    native, facts = expected.native, leaf.facts
     if cuda and facts.get("device") != native.device.type:
         return f"is on {facts.get('device')}, want {native.device.type}"
     shares_input, shares_output = want.aliases[index]
@@ -154,6 +164,7 @@ def _type(leaf: wire.Leaf, expected: Expected, want: Answer, index: int, cuda: b
 def _note(found: Comparison, verdict: Verdict) -> None:
     verdict.worst = max(verdict.worst, found.worst)
     verdict.worst_abs = max(verdict.worst_abs, found.worst_abs)
+    verdict.worst_rel = max(verdict.worst_rel, found.worst_rel)
 
 
 def _gradients(got: Received, want: Answer, tolerance: Tolerance, verdict: Verdict) -> str:

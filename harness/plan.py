@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness import problem
-from harness.formats import gpumode
+from harness.formats import flashinfer, flashinfer_solution, gpumode
 from harness.records import Failed, Outcome, Plan
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -98,8 +98,20 @@ def _named_files(request: Request) -> dict[str, tuple[Path, Path]]:
     for path in (Path(reference), Path(solution)):
         if not path.is_file() and not (path == Path(reference) and gpumode.is_problem(path)):
             raise _fail(f"{path}: no such file; give the path of a Python file")
+    _fit(Path(reference), Path(solution))
     op = request.ops[0] if request.ops else problem.op_name(Path(reference).resolve())
     return {op: (Path(reference).absolute(), Path(solution).absolute())}
+
+
+def _fit(reference: Path, solution: Path) -> None:
+    """A Definition goes with a Solution, and with nothing else."""
+    if flashinfer.is_problem(reference) and not flashinfer_solution.is_solution(solution):
+        raise _fail(f"{reference} is solved by a Solution in JSON, not by {solution}; give one")
+    if flashinfer_solution.is_solution(solution) and not flashinfer.is_problem(reference):
+        raise _fail(
+            f"{solution} is a Solution in JSON, and {reference} no Definition in JSON; give the "
+            "Definition as --reference"
+        )
 
 
 def _plan(request: Request, op: str, reference: Path, solution: Path) -> Plan:

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import inspect
 import io
+import linecache
 import sys
 import types
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.formats import gpumode
+from harness.formats import flashinfer, gpumode
 from harness.records import Case, Failed, Outcome, Tolerance
 
 # Half of each type's digits, as KernelBench-like problems state none: fp32 1e-4, fp16 and bf16 1e-2
@@ -40,7 +41,7 @@ class Reference:
     timed: frozenset[str]
     module: types.ModuleType
     notes: tuple[str, ...] = ()
-    accepts: Callable[..., tuple[bool, str]] | None = None  # the problem's own check
+    accepts: Callable[[Case, list, Any], tuple[bool, str]] | None = None  # the problem's own
 
     def inputs(self, case: Case) -> list:
         """Fresh inputs of a case, drawn with torch's global generator."""
@@ -63,7 +64,7 @@ class Declared:
 
 
 def op_name(path: str | Path) -> str:
-    return Path(path).stem
+    return flashinfer.read(path).op if flashinfer.is_problem(path) else Path(path).stem
 
 
 def declared(path: str | Path) -> Declared:
@@ -72,6 +73,9 @@ def declared(path: str | Path) -> Declared:
         problem = gpumode.read(path)
         tests = len(problem.cases) > len(problem.benchmarks)
         return Declared(problem.cases, problem.benchmarks if tests else frozenset())
+    if flashinfer.is_problem(path):
+        problem = flashinfer.read(path)
+        return Declared(problem.cases, problem.large)
     tree = _parse(Path(path))
     values = {}
     for node in tree.body:
@@ -92,6 +96,8 @@ def load(path: str | Path) -> Reference:
     path = Path(path)
     if gpumode.is_problem(path):
         return _gpumode(path)
+    if flashinfer.is_problem(path):
+        return _flashinfer(path)
     module = _execute(path)
     model = _member(module, path, "Model", "class Model(nn.Module) with a forward")
     get_inputs = _member(module, path, "get_inputs", "def get_inputs(): return [tensors]")
@@ -154,6 +160,36 @@ def _gpumode(path: Path) -> Reference:
     )
 
 
+def _flashinfer(path: Path) -> Reference:
+    """A Definition of flashinfer-bench or SOL-ExecBench with its workloads."""
+    from harness.formats import flashinfer_inputs
+
+    module = types.ModuleType("steelyard_flashinfer")
+    module.__dict__.update(flashinfer_inputs.namespace(path, _run_text))
+    stated = declared(path)
+    note = "the workload's tolerance decides"
+    if module.accepts is None:
+        theirs = "SOL-ExecBench: 1e-2, 99 %" if module.problem.sol else "flashinfer-bench: 1e-2"
+        note = f"no tolerance stated: 1e-4 for fp32, 1e-2 for fp16 and bf16, scaled ({theirs})"
+    return Reference(
+        op=op_name(path),
+        path=str(path),
+        Model=module.Model,
+        get_inputs=module.get_inputs,
+        get_init_inputs=module.get_init_inputs,
+        cases=stated.cases,
+        tolerance=DEFAULT_TOLERANCE,
+        work=None,
+        work_backward=None,
+        gradients=False,
+        gpu_only=stated.gpu_only,
+        timed=frozenset(case.name for case in stated.cases),
+        module=module,
+        notes=(note,),
+        accepts=module.accepts,
+    )
+
+
 def _no_init_inputs() -> list:
     return []
 
@@ -205,19 +241,29 @@ def _call_to_dict(node: ast.expr, where: str) -> dict:
 
 
 def _execute(path: Path) -> types.ModuleType:
-    tree = _parse(path)
-    digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
+    return _run(_parse(path), str(path), str(path.resolve()))
+
+
+def _run_text(text: str, name: str) -> types.ModuleType:
+    """A text that is no file: tracebacks and inspect.getsource find it under `name`."""
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    return _run(ast.parse(text, name), name, name)
+
+
+def _run(tree: ast.Module, path: str, unique: str) -> types.ModuleType:
+    """The module of a syntax tree. Raises Failed with the line where it stops."""
+    digest = hashlib.sha256(unique.encode()).hexdigest()[:12]
     module = types.ModuleType(f"steelyard_reference_{digest}")
-    module.__file__ = str(path)
+    module.__file__ = path
     sys.modules[module.__name__] = module
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            exec(compile(tree, str(path), "exec"), module.__dict__)
+            exec(compile(tree, path, "exec"), module.__dict__)
     except BaseException as error:
         sys.modules.pop(module.__name__, None)
         if isinstance(error, KeyboardInterrupt):
             raise
-        line = _line_in(error, str(path))
+        line = _line_in(error, path)
         raise _fail(
             f"{path}{line}: stops on import with {type(error).__name__}: {error}"
         ) from error

@@ -111,7 +111,11 @@ class Build:
 
 @dataclass(frozen=True)
 class Check:
-    """All trials of one case compared. `worst` is max |got-want|/(atol+rtol|want|); <= 1 passes."""
+    """All trials of one case compared. `worst` is max |got-want|/(atol+rtol|want|); <= 1 passes.
+
+    worst_rel: max |got-want|/|want|. mismatch: what a wrong result is wrong in, where it is one
+    of dtype, shape and values.
+    """
 
     ok: bool
     trials: int
@@ -120,6 +124,8 @@ class Check:
     message: str = ""
     reference_worst: float | None = None
     notes: tuple[str, ...] = ()
+    worst_rel: float | None = None
+    mismatch: str = ""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from harness import build, repair, run_judge, source
+from harness import build, repair, run_judge, source, unpacked
+from harness.formats import flashinfer, flashinfer_solution
 from harness.records import Build, Failed, Failure, Plan, Report, to_dict
 from harness.run_judge import Judging, Step
 
@@ -73,12 +74,12 @@ def prepare(plans: tuple[Plan, ...], listen: Listener) -> tuple[Prepared, ...]:
     """Read all sources, then build all that can be read. Raises Failed(ENVIRONMENT)."""
     read = [_read_sources(one) for one in plans]
     pairs = list(zip(plans, read, strict=True))
-    wanted = [one.solution for one, found in pairs if not isinstance(found, Failure)]
-    built = _build(wanted, plans, listen)
+    files = {_file(one): one for one, found in pairs if not isinstance(found, Failure)}
+    built = _build(files, listen)
     return tuple(
         Prepared(one, found)
         if isinstance(found, Failure)
-        else Prepared(one, built[one.solution], found)
+        else Prepared(one, _in_its_words(one, built[_file(one)]), found)
         for one, found in pairs
     )
 
@@ -130,9 +131,28 @@ def run_folder(cache: Path) -> Path:
     return Path(tempfile.mkdtemp(prefix=f"{stamp}-", dir=cache / "runs"))
 
 
+def _file(one: Plan) -> str:
+    """What is built and imported."""
+    return flashinfer_solution.module_of(one.reference, one.solution)
+
+
+def _in_its_words(one: Plan, result: Build | Failure) -> Build | Failure:
+    """A failed build with the paths of a Solution's own files, not where they were unpacked."""
+    if not isinstance(result, Failure) or not flashinfer_solution.is_solution(one.solution):
+        return result
+    place = unpacked.folder_of(_file(one))
+    details = tuple(line.replace(place, "") for line in result.details)
+    message = result.message.replace(place, f"{one.solution}: ")
+    return dataclasses.replace(result, message=message, details=details)
+
+
 def _read_sources(one: Plan) -> tuple[str, ...] | Failure:
     """What is odd about a solution that can be run, or why it cannot."""
     try:
+        if flashinfer.is_problem(one.reference):
+            odd = flashinfer_solution.check(one.reference, one.solution, one.device)
+            _file(one)
+            return odd
         if one.entry != source.SOLUTION_CLASS:
             provided = tuple(path.stem for path in Path(one.beside).glob("*.py"))
             solution = source.read_function(one.solution, one.entry, provided)
@@ -147,7 +167,7 @@ def _read_sources(one: Plan) -> tuple[str, ...] | Failure:
 
 def _with_offer(failure: Failure, path: Path, entry: str) -> Failure:
     """The failure and, where the file can be repaired safely, the command that does so."""
-    if not path.is_file():
+    if not path.is_file() or flashinfer_solution.is_solution(path):
         return failure
     made = repair.repair(path, (entry,))
     if made is None or not made.steps:
@@ -156,20 +176,20 @@ def _with_offer(failure: Failure, path: Path, entry: str) -> Failure:
     return dataclasses.replace(failure, message=f"{failure.message}. Repairable: {command}")
 
 
-def _build(
-    solutions: list[str], plans: tuple[Plan, ...], listen: Listener
-) -> dict[str, Build | Failure]:
-    ops = {p.solution: p.op for p in plans}
+def _build(files: dict[str, Plan], listen: Listener) -> dict[str, Build | Failure]:
+    """By file. Files that are the same for several plans are built once."""
     finished: set[str] = set()
 
     def on_event(event) -> None:
         if event.done:
             finished.add(event.solution)
-        listen(Progress(ops.get(event.solution, ""), event.text, len(finished), len(solutions)))
+        listen(Progress(files[event.solution].op, event.text, len(finished), len(files)))
 
-    beside = {p.solution: p.beside for p in plans if p.beside}
-    device = plans[0].device
-    return build.build_all(solutions, device, on_event, beside=beside) if solutions else {}
+    if not files:
+        return {}
+    beside = {file: one.beside for file, one in files.items() if one.beside}
+    device = next(iter(files.values())).device
+    return build.build_all(list(files), device, on_event, beside=beside)
 
 
 def _with_left_out(report: Report, one: Plan) -> Report:

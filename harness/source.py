@@ -74,6 +74,12 @@ def read_function(path: str | Path, name: str, provided: tuple[str, ...] = ()) -
     return Source(str(path), text, None, forward, warnings)
 
 
+def signature_of(tree: ast.Module, name: str) -> Signature | None:
+    """The arguments of a function at the top level; None where there is none of that name."""
+    found = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name]
+    return _signature(found[-1], 0) if found else None
+
+
 def _opened(path: Path, provided: tuple[str, ...]) -> tuple[Path, str, ast.Module, tuple[str, ...]]:
     """Text, syntax tree and warnings of a file that can be imported alone."""
     text = damage.text_of(path)

@@ -12,6 +12,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 
+from harness.formats import flashinfer_files
 from harness.receivers import FLASHINFER_DTYPES, FLASHINFER_FLOATS
 from harness.records import Failed, Outcome
 from harness.submit_facts import CaseFacts, Facts, Value
@@ -76,7 +77,7 @@ def data_set(solution: str, reference: str, facts: Facts) -> DataSet:
     }
     text = _with_run(solution, "ModelNew", head, facts)
     texts = {
-        f"definitions/{OP_TYPE}/{facts.op}.json": _json(definition),
+        flashinfer_files.definition_path(OP_TYPE, facts.op): _json(definition),
         solution_path(facts.op): _json(_solution(facts.op, text)),
     }
     lines, blobs = [], []
@@ -85,13 +86,13 @@ def data_set(solution: str, reference: str, facts: Facts) -> DataSet:
         trace = {"definition": facts.op, "workload": workload}
         lines.append(json.dumps({**trace, "solution": None, "evaluation": None}))
         blobs += [blob] if blob else []
-    texts[f"workloads/{OP_TYPE}/{facts.op}.jsonl"] = "\n".join(lines) + "\n"
+    texts[flashinfer_files.workloads_path(OP_TYPE, facts.op)] = "\n".join(lines) + "\n"
     return DataSet(texts, tuple(blobs), left_out)
 
 
 def solution_path(op: str) -> str:
     """Where the Solution lies: the file to send where the receiver has the Definition."""
-    return f"solutions/{AUTHOR}/{OP_TYPE}/{op}/{AUTHOR}_{op}.json"
+    return flashinfer_files.solution_path(AUTHOR, OP_TYPE, op, f"{AUTHOR}_{op}")
 
 
 def plain(name: str) -> str:
@@ -204,7 +205,7 @@ def _solution(op: str, text: str) -> dict:
 def _workload(case: CaseFacts, values, axes: _Axes, op: str) -> tuple[dict, Blob | None]:
     own = {v.name: v for v in case.inputs}
     fixed = [v.name for v in values if v.shape is not None and v.dtype not in FLASHINFER_FLOATS]
-    path = f"blob/workloads/{OP_TYPE}/{op}/{plain(case.name).replace(' ', '_')}.safetensors"
+    path = flashinfer_files.blob_path(OP_TYPE, op, plain(case.name).replace(" ", "_"))
     inputs = {}
     for value in values:
         if value.shape is None:

@@ -40,6 +40,8 @@ def batch(
     print("\n".join(summary.lines(reports)))
     for path in (Path(into), *many.write_kernelbench(reports, Path(into))):
         print(f"written: {path}")
+    for line in many.write_traces(tasks, rows.rows, Path(into)):
+        print(line)
     return exit_codes.of(reports)
 
 

@@ -25,6 +25,9 @@ def evaluate(
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="list ops and cases, run nothing")] = False,
     html: Annotated[str | None, typer.Option(help="write one self-contained page")] = None,
+    traces: Annotated[
+        str | None, typer.Option(help="write a Definition's Trace JSONL; - is standard output")
+    ] = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="evaluate one op again at each save")
     ] = False,
@@ -46,8 +49,8 @@ def evaluate(
     if list_:
         return _list(plans)
     if watch:
-        return _watch(request, plans, json or html)
-    return _carry_out(plans, json, html)
+        return _watch(request, plans, json or html or traces)
+    return _carry_out(plans, json, html, traces)
 
 
 def compare(
@@ -78,7 +81,11 @@ def _watch(request: plan.Request, plans, file: str | None) -> int:
     from harness.report import screen, terminal
 
     if len(plans) != 1 or file:
-        wrong = "goes without --json and --html" if file else f"watches one op, not {len(plans)}"
+        wrong = (
+            "goes without --json, --html and --traces"
+            if file
+            else f"watches one op, not {len(plans)}"
+        )
         raise Failed(
             Outcome.DOES_NOT_LOAD, "watch", f"--watch {wrong}: python run_eval.py OP --watch"
         )
@@ -94,16 +101,21 @@ def _watch(request: plan.Request, plans, file: str | None) -> int:
     return exit_codes.OK
 
 
-def _carry_out(plans, json: str | None = None, html: str | None = None) -> int:
+def _carry_out(
+    plans, json: str | None = None, html: str | None = None, traces: str | None = None
+) -> int:
     """Evaluate, keep, write, show: in that order, so that nothing shown can be lost."""
     from harness import cache, run
     from harness.report import json_file, progress, terminal
+    from harness.report import traces as trace_file
 
+    if traces is not None:
+        trace_file.refuse_others(plans)
     if html is not None:
         from harness.report import html as pages
 
         pages.check()
-    out = terminal.console(stderr=json == "-")
+    out = terminal.console(stderr="-" in (json, traces))
     with progress.shown() as listen:
         reports = run.evaluate(plans, listen, run.run_folder(cache.root()))
     past = kept()
@@ -114,7 +126,12 @@ def _carry_out(plans, json: str | None = None, html: str | None = None) -> int:
         json_file.write(reports, json)
     if html is not None:
         pages.write(reports, earlier(past, reports), html)
+    said = ()
+    if traces is not None:
+        said = trace_file.write(zip(plans, reports, strict=True), traces)
     terminal.show(reports, out, changes)
+    for line in said:
+        out.print(line, markup=False, highlight=False, soft_wrap=True)
     return exit_codes.of(reports)
 
 

@@ -106,9 +106,9 @@ def namespace(path: str | Path, execute: Callable[[Path], object]) -> dict:
 
     own = getattr(module, "check_implementation", None)
 
-    def accepts(data, output) -> tuple[bool, str]:
+    def accepts(case: Case, arguments: list, output) -> tuple[bool, str]:
         with on_this_machine():
-            answer = own(data, output)
+            answer = own(*arguments, output)
         good, why = answer if isinstance(answer, tuple) else (not answer, answer)
         return bool(good), str(why or "")
 

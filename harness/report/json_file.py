@@ -17,14 +17,18 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 def write(reports: tuple[Report, ...], target: str) -> None:
     """Write all reports to a file, whole or not at all; "-" is standard output."""
     portable = [to_dict(_portable(r)) for r in reports]
-    text = json.dumps({"format": FORMAT, "reports": portable}, indent=1)
+    put(json.dumps({"format": FORMAT, "reports": portable}, indent=1) + "\n", target)
+
+
+def put(text: str, target: str) -> None:
+    """Write a file, whole or not at all; "-" is standard output. Raises Failed(ENVIRONMENT)."""
     if target == "-":
-        sys.stdout.write(text + "\n")
+        sys.stdout.write(text)
         return
     path = Path(target)
     scratch = path.with_name(path.name + ".tmp")
     try:
-        scratch.write_text(text + "\n", encoding="utf-8")
+        scratch.write_text(text, encoding="utf-8")
         os.replace(scratch, path)
     except OSError as error:
         raise Failed(
