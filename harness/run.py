@@ -24,7 +24,7 @@ Listener = Callable[["Progress"], None]
 class Progress:
     """One step, for the live line: what happens to which op, and how far the run is.
 
-    `steps` of `steps_in_all`: a build or a case each, for an estimate of what remains.
+    `cases` of `cases_in_all` are judged, once all is built; for an estimate of what remains.
     `partial`: the cases of the op that are judged so far.
     """
 
@@ -32,8 +32,8 @@ class Progress:
     text: str
     done: int
     total: int
-    steps: int = 0
-    steps_in_all: int = 0
+    cases: int = 0
+    cases_in_all: int = 0
     partial: Report | None = None
 
 
@@ -60,7 +60,7 @@ def evaluate(
     """
     count = _Count(plans)
     reports = []
-    for one in prepare(plans, lambda step: listen(count.building(step))):
+    for one in prepare(plans, listen):
         step = lambda text, partial=None, op=one.plan.op: listen(  # noqa: E731
             count.judging(op, text, partial)
         )
@@ -104,20 +104,16 @@ def judge(prepared: Prepared, step: Step, keep: Path, judging: Judging | None = 
 
 
 class _Count:
-    """How far a run is, in builds and cases."""
+    """How far the judging of a run is."""
 
     def __init__(self, plans: tuple[Plan, ...]):
-        self.plans = self.builds = len(plans)
-        self.in_all = self.builds + sum(len(p.cases) for p in plans)
+        self.plans = len(plans)
+        self.in_all = sum(len(p.cases) for p in plans)
         self.ops = self.cases = 0
 
-    def building(self, step: Progress) -> Progress:
-        unread = self.builds - step.total  # not to be built: done already
-        return dataclasses.replace(step, steps=unread + step.done, steps_in_all=self.in_all)
-
     def judging(self, op: str, text: str, partial: Report | None = None) -> Progress:
-        steps = self.builds + self.cases + (len(partial.cases) if partial else 0)
-        return Progress(op, text, self.ops, self.plans, steps, self.in_all, partial)
+        cases = self.cases + (len(partial.cases) if partial else 0)
+        return Progress(op, text, self.ops, self.plans, cases, self.in_all, partial)
 
     def finished(self, one: Plan) -> None:
         self.ops += 1

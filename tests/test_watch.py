@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness import plan, watch
+from harness import plan, run, watch
 from harness.records import Case, CaseReport, Check, Environment, Failure, Outcome, Report
 from harness.report import progress, screen
 
@@ -153,3 +153,16 @@ def test_two_edits_then_an_end_that_leaves_nothing(tmp_path, ending):
         session.process.kill()
         session.process.wait()
         session.process.stdout.close()
+
+
+def test_the_estimate_is_of_the_cases_and_leaves_the_builds_out(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    line = progress._Line()
+    now[0] = 100.0
+    line.note(run.Progress("copy", "building", 0, 1))
+    assert "left" not in line.text()
+    line.note(run.Progress("copy", "headline", 0, 1, 0, 10))
+    now[0] = 110.0
+    line.note(run.Progress("copy", "odd", 0, 1, 5, 10))
+    assert "110 s in all, about 10 s left" in line.text()

@@ -21,10 +21,13 @@ class _Line:
     def __init__(self) -> None:
         self.started = self.since = time.monotonic()
         self.step = None
+        self.judging = 0.0  # when the first case was begun
 
     def note(self, step) -> None:
         if self.step is None or (step.op, step.text) != (self.step.op, self.step.text):
             self.since = time.monotonic()
+        if step.cases_in_all and not self.judging:
+            self.judging = time.monotonic()
         self.step = step
 
     def __rich__(self) -> Text:
@@ -36,7 +39,7 @@ class _Line:
             return f"starting, {now - self.started:.0f} s"
         what = f"{step.op}: {step.text}" if step.op else step.text
         elapsed = now - self.started
-        left = remaining_s(elapsed, step.steps, step.steps_in_all)
+        left = remaining_s(now - self.judging, step.cases, step.cases_in_all)
         rest = f", about {left:.0f} s left" if left is not None else ""
         return (
             f"{step.done}/{step.total} {what} ({now - self.since:.0f} s, "
@@ -44,11 +47,11 @@ class _Line:
         )
 
 
-def remaining_s(elapsed_s: float, steps: int, steps_in_all: int) -> float | None:
-    """Seconds left if each build and case to come takes what one took so far; None at first."""
-    if steps <= 0 or steps_in_all <= 0:
+def remaining_s(judging_s: float, cases: int, cases_in_all: int) -> float | None:
+    """Seconds left if each case to come takes what one took so far; None while there is none."""
+    if cases <= 0 or cases_in_all <= 0:
         return None
-    return elapsed_s / steps * (steps_in_all - steps)
+    return judging_s / cases * (cases_in_all - cases)
 
 
 @contextlib.contextmanager
