@@ -57,6 +57,16 @@ def test_commands_of_the_table_exist():
     assert named >= {"lint", "compare", "history", "doctor"} - {"doctor"}
 
 
+def test_every_op_is_in_the_table_of_operations():
+    table = README.split("## Operations")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?`) \|.*\| (yes|–) \|$", table, re.MULTILINE)
+    named = {op: backward for cell, backward in rows for op in re.findall(r"`(\w+)`", cell)}
+    assert set(named) == set(plan.ops(plan.ROOT))
+    for op, backward in named.items():
+        gradients = problem.declared(plan.ROOT / "reference" / f"{op}.py").cases
+        assert (backward == "yes") == any(case.backward for case in gradients), op
+
+
 def test_every_document_that_is_named_exists():
     for path in set(re.findall(r"`(docs/[\w.-]+)`", README)):
         assert (plan.ROOT / path).is_file(), path
