@@ -225,7 +225,7 @@ def test_no_color_is_plain_text(monkeypatch):
     ("words", "says"),
     [
         (["--watch"], "watches one op, not"),
-        (["pack_tokens", "--watch", "--json", "-"], "goes without --json and --html"),
+        (["pack_tokens", "--watch", "--json", "-"], "goes without --json, --html and --traces"),
     ],
 )
 def test_watch_says_what_it_does_not_take(words, says):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.history import Run
 from harness.records import Failed, Failure, Outcome, Report
-from harness.report import charts, terminal
+from harness.report import charts, output, terminal
 from harness.report.rows import COLUMNS, Row, rows
 
 TEMPLATE = Path(__file__).with_name("page.html.j2")
@@ -43,16 +42,7 @@ class Speedup:
 
 def write(reports: Sequence[Report], past: dict[str, Sequence[Run]], target: str) -> None:
     """Write the page, whole or not at all. `past`: earlier runs by op, oldest first."""
-    text = page(reports, past)
-    path = Path(target)
-    scratch = path.with_name(path.name + ".tmp")
-    try:
-        scratch.write_text(text, encoding="utf-8")
-        os.replace(scratch, path)
-    except OSError as error:
-        raise Failed(
-            Outcome.ENVIRONMENT, "report", f"{path}: cannot be written ({error.strerror})"
-        ) from None
+    output.put(page(reports, past), target)
 
 
 def page(reports: Sequence[Report], past: dict[str, Sequence[Run]]) -> str:

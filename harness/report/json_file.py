@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import sys
 from pathlib import Path
 
 from harness.records import Failed, Outcome, Report, from_dict, to_dict
+from harness.report import output
 
 FORMAT = 1
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -17,23 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 def write(reports: tuple[Report, ...], target: str) -> None:
     """Write all reports to a file, whole or not at all; "-" is standard output."""
     portable = [to_dict(_portable(r)) for r in reports]
-    put(json.dumps({"format": FORMAT, "reports": portable}, indent=1) + "\n", target)
-
-
-def put(text: str, target: str) -> None:
-    """Write a file, whole or not at all; "-" is standard output. Raises Failed(ENVIRONMENT)."""
-    if target == "-":
-        sys.stdout.write(text)
-        return
-    path = Path(target)
-    scratch = path.with_name(path.name + ".tmp")
-    try:
-        scratch.write_text(text, encoding="utf-8")
-        os.replace(scratch, path)
-    except OSError as error:
-        raise Failed(
-            Outcome.ENVIRONMENT, "report", f"{path}: cannot be written ({error.strerror})"
-        ) from None
+    output.put(json.dumps({"format": FORMAT, "reports": portable}, indent=1) + "\n", target)
 
 
 def _portable(report: Report) -> Report:

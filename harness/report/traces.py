@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.formats import flashinfer, flashinfer_traces
 from harness.records import Failed, Outcome, Plan, Report
-from harness.report import json_file
+from harness.report import output
 
 
 def refuse_others(plans: Iterable[Plan]) -> None:
@@ -30,7 +30,7 @@ def write(pairs: Iterable[tuple[Plan, Report]], target: str) -> tuple[str, ...]:
     """
     found = [flashinfer_traces.traces(plan, report) for plan, report in pairs]
     lines = [json.dumps(line) for one in found for line in one.lines]
-    json_file.put("".join(f"{line}\n" for line in lines), target)
+    output.put("".join(f"{line}\n" for line in lines), target)
     left_out = [text for one in found for text in one.left_out]
     said = [] if target == "-" else [f"written: {Path(target)} ({len(lines)} traces)"]
     if left_out:
