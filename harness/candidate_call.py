@@ -47,7 +47,10 @@ class Call:
             return self.model(*self.arguments)
 
     def back(self, value) -> tuple[torch.Tensor | None, ...]:
-        """Gradients of the wanted inputs and then of the parameters that have one."""
+        """Gradients of the wanted inputs and then of the parameters that have one.
+
+        Once for each forward: the graph is not kept, and torch.compile may reuse its buffers.
+        """
         outputs, given = [], []
         for tensor, gradient in zip(wire.tensors_of(value), self.inputs.values[1], strict=False):
             if gradient is not None and tensor.requires_grad:
@@ -56,7 +59,7 @@ class Call:
         if not outputs:
             return (None,) * len(self.wanted)
         return torch.autograd.grad(
-            outputs, self.wanted + self.parameters(), given, retain_graph=True, allow_unused=True
+            outputs, self.wanted + self.parameters(), given, allow_unused=True
         )
 
     def parameters(self) -> list[torch.Tensor]:

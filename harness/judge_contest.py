@@ -252,7 +252,8 @@ class Contest:
         problem = structure(reply.get("result"), answer.tree) if not self.case.backward else ""
         leaves = remote.collect("timing", reply.get("leaves"))
         if problem or len(leaves) < len(answer.leaves):
-            return problem or "too few results"
+            missing = "a gradient is missing" if self.case.backward else "too few results"
+            return problem or missing
         for index, expected in enumerate(answer.leaves):
             leaf, tensor = leaves[index]
             name = name_of(index, len(answer.leaves))

@@ -154,6 +154,17 @@ def test_markdown_between_markers(tmp_path):
     assert "| copy | headline | correct | 5.25 | 20.00 | 10.50 | 2.00x |" in text
 
 
+def test_markdown_has_a_column_for_peers_where_one_was_timed():
+    peer, absent = Timing("peer:triton", device=stat(7.5)), Timing("peer:megatron")
+    speed = replace(TIMED.speed, rivals=(*TIMED.speed.rivals, peer, absent))
+    with_peer = replace(TIMED, speed=speed)
+    text = markdown.table((report(with_peer, replace(TIMED, case=Case("other"))),))
+    assert "| worst error | peers µs |" in text
+    assert "| exact | triton 7.50 |" in text
+    assert "| exact | – |" in text
+    assert "peers" not in markdown.table((report(TIMED),))
+
+
 def test_markdown_names_checked_cases_below_what_was_timed():
     checked = CaseReport(Case("odd"), Check(True, 1, 0, 0))
     text = markdown.table((report(TIMED, checked),))

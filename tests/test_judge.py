@@ -219,3 +219,26 @@ def _mentions(words: str) -> bool:
         except OSError:
             continue
     return False
+
+
+def test_a_backward_that_uses_up_its_graph_is_right(run):
+    """As that of torch.compile, which reuses saved buffers and refuses to run on a kept graph."""
+    solution = """
+import torch
+class Relu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.clamp(min=0)
+    @staticmethod
+    def backward(ctx, grad):
+        assert not torch._C._autograd._get_current_graph_task_keep_graph()
+        (x,) = ctx.saved_tensors
+        return grad * (x > 0)
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return Relu.apply(x)
+"""
+    cases = (Case("headline"), Case("headline", backward=True))
+    report = run(solution, cases=cases)
+    assert outcomes(report) == ["correct"] * 2, report.failure

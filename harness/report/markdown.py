@@ -13,6 +13,7 @@ BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 def table(reports: tuple[Report, ...]) -> str:
     """A Markdown table headed by where it was measured; one line per case.
 
+    A last column has the times of peers, where any was timed.
     Where anything was timed, correct cases that were not are named below the table instead.
     """
     environment = next((r.environment for r in reports if r.environment.torch), None)
@@ -22,14 +23,17 @@ def table(reports: tuple[Report, ...]) -> str:
         parts = [environment.gpu or environment.device, f"driver {environment.driver}"]
         parts += [f"torch {environment.torch}", f"CUDA {environment.cuda}", started]
         lines += [" · ".join(p for p in parts if p and not p.endswith(" ")), ""]
-    lines.append("| " + " | ".join(COLUMNS) + " |")
-    lines.append("|" + "|".join(["---"] * 3 + ["---:"] * (len(COLUMNS) - 3)) + "|")
     everything = rows(reports)
+    peers = any(row.peers for row in everything)
+    columns = (*COLUMNS, "peers µs") if peers else COLUMNS
+    lines.append("| " + " | ".join(columns) + " |")
+    lines.append("|" + "|".join(["---"] * 3 + ["---:"] * (len(columns) - 3)) + "|")
     timed = any(row.timed for row in everything)
     checked = [row for row in everything if timed and row.ok and not row.timed]
     for row in everything:
         if row not in checked:
-            cells = (cell.replace("|", "\\|") for cell in row.cells())
+            shown = (*row.cells(), row.peers or "–") if peers else row.cells()
+            cells = (cell.replace("|", "\\|") for cell in shown)
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines + _also_correct(checked))
 

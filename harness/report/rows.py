@@ -26,6 +26,7 @@ class Row:
     speedup: str = ""
     floor: str = ""
     error: str = ""
+    peers: str = ""  # in the Markdown table alone, where there are any
     message: str = ""
     ok: bool = False
     timed: bool = False
@@ -84,6 +85,7 @@ def _case_row(op: str, case: CaseReport) -> Row:
         speedup=_speedup(speed),
         floor=_floor(speed),
         error=_error(case),
+        peers=_peers(speed),
         message=message,
         ok=case.outcome is Outcome.CORRECT,
         timed=speed is not None,
@@ -96,6 +98,12 @@ def _not_timed(case: CaseReport) -> str:
 
 def _rival(speed: Speed | None, who: str) -> Timing | None:
     return next((t for t in speed.rivals if t.who == who), None) if speed else None
+
+
+def _peers(speed: Speed | None) -> str:
+    found = [t for t in speed.rivals if t.who.startswith("peer:")] if speed else []
+    timed = [t for t in found if t.device or t.call]
+    return ", ".join(f"{t.who.removeprefix('peer:')} {microseconds(t)}" for t in timed)
 
 
 def _speedup(speed: Speed | None) -> str:
