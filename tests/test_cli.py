@@ -232,6 +232,13 @@ def test_no_color_is_plain_text(monkeypatch):
     assert "\x1b" not in out.file.getvalue()
 
 
+def test_one_document_at_most_goes_to_standard_output():
+    done = run("pack_tokens", "--device", "cpu", "--json", "-", "--html", "-")
+    assert done.returncode == 2
+    assert "only one of --json, --html and --traces may be -" in done.stderr
+    assert done.stdout == ""
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

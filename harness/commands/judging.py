@@ -109,13 +109,20 @@ def _carry_out(
     from harness.report import json_file, progress, terminal
     from harness.report import traces as trace_file
 
+    if (json, html, traces).count("-") > 1:
+        raise Failed(
+            Outcome.DOES_NOT_LOAD,
+            "plan",
+            "only one of --json, --html and --traces may be - (standard output); name files for "
+            "the others",
+        )
     if traces is not None:
         trace_file.refuse_others(plans)
     if html is not None:
         from harness.report import html as pages
 
         pages.check()
-    out = terminal.console(stderr="-" in (json, traces))
+    out = terminal.console(stderr="-" in (json, html, traces))
     with progress.shown() as listen:
         reports = run.evaluate(plans, listen, run.run_folder(cache.root()))
     past = kept()
