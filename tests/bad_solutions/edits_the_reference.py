@@ -7,6 +7,13 @@ REFERENCE = "gelu"
 EDITS = True
 
 
+def overwrite(name, text):
+    try:
+        open(name, "w").write(text)
+    except OSError:
+        pass
+
+
 def edit():
     for pid in os.listdir("/proc"):
         try:
@@ -15,14 +22,11 @@ def edit():
             continue
         for word in words:
             if word.endswith(".py") and "reference" in word:
-                open(word, "w").write("broken")
+                overwrite(word, "broken")
     for name in os.environ.get("STEELYARD_TEST_TARGETS", "/tmp/steelyard-test-target.py").split(
         ":"
     ):
-        try:
-            open(name, "w").write("TOLERANCE = dict(rtol=9, atol=9)")
-        except OSError:
-            pass
+        overwrite(name, "TOLERANCE = dict(rtol=9, atol=9)")
 
 
 class ModelNew(torch.nn.Module):

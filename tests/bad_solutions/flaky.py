@@ -12,6 +12,6 @@ class ModelNew(torch.nn.Module):
     def forward(self, x):
         ModelNew.calls += 1
         out = torch.nn.functional.gelu(x)
-        if ModelNew.calls == 3 or random.random() < 0.05:
+        if ModelNew.calls % 7 == 3:
             out[random.randrange(x.shape[0]), 0] += 1
         return out
