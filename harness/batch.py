@@ -15,7 +15,7 @@ from harness import plan, run
 from harness.batch_rows import Row, Rows
 from harness.formats import flashinfer, flashinfer_solution, gpumode, kernelbench
 from harness.records import Failed, Outcome, Plan, Report
-from harness.report import traces
+from harness.report import output, traces
 
 BUILT_TOGETHER = 16  # solutions that are compiled side by side before they are judged
 FORMAT = 1
@@ -74,9 +74,14 @@ def judge_all(todo: Iterable[Task], rows: Rows, listen: run.Listener) -> None:
 
 def latest(rows: Iterable[Row], wanted: Iterable[Task]) -> tuple[Report, ...]:
     """The newest report of each task."""
+    return tuple(report for _, report in _newest(rows, wanted))
+
+
+def _newest(rows: Iterable[Row], wanted: Iterable[Task]) -> list[tuple[Task, Report]]:
+    """Each task that has a report, with its newest."""
     newest = {(row.key, row.report.solution): row.report for row in rows}
-    pairs = ((task.key, str(task.solution)) for task in wanted)
-    return tuple(newest[pair] for pair in pairs if pair in newest)
+    pairs = [(task, newest.get((task.key, str(task.solution)))) for task in wanted]
+    return [(task, report) for task, report in pairs if report is not None]
 
 
 def _in_folder(folder: Path) -> list[Path]:
@@ -171,7 +176,7 @@ def write_kernelbench(reports: tuple[Report, ...], beside: Path) -> tuple[Path, 
     for level, content in sorted(levels.items()):
         part = f".level_{level}" if len(levels) > 1 else ""
         path = beside.with_name(f"{beside.stem}{part}.eval_results.json")
-        path.write_text(json.dumps(content, indent=4) + "\n", encoding="utf-8")
+        output.put(json.dumps(content, indent=4) + "\n", str(path))
         written.append(path)
     return tuple(written)
 
@@ -181,10 +186,8 @@ def write_traces(todo: Iterable[Task], rows: Iterable[Row], beside: Path) -> tup
     planned = [task for task in todo if task.plan and flashinfer.is_problem(task.plan.reference)]
     if not planned:
         return ()
-    newest = {(row.key, row.report.solution): row.report for row in rows}
-    pairs = [(task.plan, newest.get((task.key, str(task.solution)))) for task in planned]
     target = beside.with_name(f"{beside.stem}.traces.jsonl")
-    return traces.write([(one, report) for one, report in pairs if report], str(target))
+    return traces.write([(t.plan, report) for t, report in _newest(rows, planned)], str(target))
 
 
 def _fail(message: str) -> Failed:

@@ -11,7 +11,7 @@ from harness.inputs import NORMAL, Family
 from harness.judge_expected import Answer, Oracle
 from harness.judge_remote import Remote
 from harness.judge_session import Session
-from harness.judge_verify import Received, Verdict, name_of, verify
+from harness.judge_verify import Received, Verdict, keep_worst, name_of, verify
 from harness.judge_weights import Match
 from harness.records import Case, Check, Failed, Outcome, Tolerance
 
@@ -38,11 +38,6 @@ class Tally:
     def note(self, text: str) -> None:
         if text not in self.notes and len(self.notes) < 12:
             self.notes.append(text)
-
-    def measured(self, verdict: Verdict) -> None:
-        self.worst = max(self.worst, verdict.worst)
-        self.worst_abs = max(self.worst_abs, verdict.worst_abs)
-        self.worst_rel = max(self.worst_rel, verdict.worst_rel)
 
     def label(self, text: str) -> None:
         if text not in self.labels:
@@ -184,9 +179,7 @@ class Trials:
         for leaf, tensor in zip(prepared.answer.leaves, verdict.tensors, strict=True):
             ours = check.tolerance_for(leaf, self.session.reference.tolerance)
             found = check.compare(tensor, leaf, ours, "out")
-            verdict.worst = max(verdict.worst, found.worst)
-            verdict.worst_abs = max(verdict.worst_abs, found.worst_abs)
-            verdict.worst_rel = max(verdict.worst_rel, found.worst_rel)
+            keep_worst(verdict, found)
             if not found.ok and not verdict.problem:
                 self.tally.note(f"right by the problem's own check, not by ours: {found.message}")
 
@@ -197,14 +190,14 @@ class Trials:
         tally.trials += 1
         if verdict.problem:
             self._flaky(prepared, verdict.problem, options.get("reuse", False))
-            tally.measured(verdict)
+            keep_worst(tally, verdict)
             where = " where the memory of an earlier input holds new contents"
             raise Wrong(
                 prepared,
                 verdict.problem + prepared.what + (where if options.get("reuse") else ""),
                 verdict.mismatch,
             )
-        tally.measured(verdict)
+        keep_worst(tally, verdict)
         for note in verdict.notes:
             tally.note(note)
         return verdict

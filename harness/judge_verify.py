@@ -26,6 +26,13 @@ class Verdict:
     shares_earlier: bool = False
 
 
+def keep_worst(so_far, found) -> None:
+    """Raise the three measures of a Verdict or Tally to those of a Comparison or Verdict."""
+    so_far.worst = max(so_far.worst, found.worst)
+    so_far.worst_abs = max(so_far.worst_abs, found.worst_abs)
+    so_far.worst_rel = max(so_far.worst_rel, found.worst_rel)
+
+
 @dataclass(frozen=True)
 class Received:
     """A candidate's reply after the judge has copied every tensor out of the mailbox."""
@@ -162,9 +169,7 @@ def _memory(leaf: wire.Leaf, expected: Expected, want: Answer, index: int, cuda:
 
 
 def _note(found: Comparison, verdict: Verdict) -> None:
-    verdict.worst = max(verdict.worst, found.worst)
-    verdict.worst_abs = max(verdict.worst_abs, found.worst_abs)
-    verdict.worst_rel = max(verdict.worst_rel, found.worst_rel)
+    keep_worst(verdict, found)
 
 
 def _gradients(got: Received, want: Answer, tolerance: Tolerance, verdict: Verdict) -> str:

@@ -138,26 +138,9 @@ def _gpumode(path: Path) -> Reference:
     """A folder of GPU MODE: its tests are checked, its benchmarks timed as well."""
     module = types.ModuleType("steelyard_gpumode")
     module.__dict__.update(gpumode.namespace(path, _execute))
-    problem, stated = gpumode.read(path), declared(path)
     own = "check_implementation decides; new seeds are drawn in place of those in task.yml"
     notes = [own if module.accepts else "no check_implementation"]
-    return Reference(
-        op=op_name(path.resolve()),
-        path=str(path),
-        Model=module.Model,
-        get_inputs=module.get_inputs,
-        get_init_inputs=module.get_init_inputs,
-        cases=stated.cases,
-        tolerance=_tolerance(None, path, []),
-        work=None,
-        work_backward=None,
-        gradients=False,
-        gpu_only=stated.gpu_only,
-        timed=problem.benchmarks,
-        module=module,
-        notes=tuple(notes),
-        accepts=module.accepts,
-    )
+    return _foreign(path, module, gpumode.read(path).benchmarks, notes)
 
 
 def _flashinfer(path: Path) -> Reference:
@@ -166,13 +149,19 @@ def _flashinfer(path: Path) -> Reference:
 
     module = types.ModuleType("steelyard_flashinfer")
     module.__dict__.update(flashinfer_inputs.namespace(path, _run_text))
-    stated = declared(path)
     note = "the workload's tolerance decides"
     if module.accepts is None:
         theirs = "SOL-ExecBench: 1e-2, 99 %" if module.problem.sol else "flashinfer-bench: 1e-2"
         note = f"no tolerance stated: 1e-4 for fp32, 1e-2 for fp16 and bf16, scaled ({theirs})"
+    timed = frozenset(case.name for case in declared(path).cases)
+    return _foreign(path, module, timed, [note])
+
+
+def _foreign(path: Path, module: types.ModuleType, timed: frozenset, notes: list[str]) -> Reference:
+    """A problem of another format: no gradients and no work(); its module has our names."""
+    stated = declared(path)
     return Reference(
-        op=op_name(path),
+        op=op_name(path.resolve()),
         path=str(path),
         Model=module.Model,
         get_inputs=module.get_inputs,
@@ -183,9 +172,9 @@ def _flashinfer(path: Path) -> Reference:
         work_backward=None,
         gradients=False,
         gpu_only=stated.gpu_only,
-        timed=frozenset(case.name for case in stated.cases),
+        timed=timed,
         module=module,
-        notes=(note,),
+        notes=tuple(notes),
         accepts=module.accepts,
     )
 

@@ -66,7 +66,7 @@ __global__ void k(float* x) {
 GENERATED = ["#include <cuda.h>", *SOLUTION.splitlines()[1:-1]]
 INVALID = """========= COMPUTE-SANITIZER
 ========= Invalid __global__ write of size 4 bytes
-=========     at k(float *)+0x70 in /work/cuda.cu:4
+=========     at k(float *)+0x70 in /build/cuda.cu:4
 =========     by thread ({thread},0,0) in block (0,0,0)
 =========     Address 0x7f00 is out of bounds
 ========="""

@@ -6,11 +6,11 @@ import dataclasses
 import json
 from pathlib import Path
 
+from harness.plan import ROOT
 from harness.records import Failed, Outcome, Report, from_dict, to_dict
 from harness.report import output
 
 FORMAT = 1
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def write(reports: tuple[Report, ...], target: str) -> None:

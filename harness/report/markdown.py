@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.records import Failed, Outcome, Report
+from harness.report import output
 from harness.report.rows import COLUMNS, Row, rows
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
@@ -57,4 +58,4 @@ def renew(path: Path, reports: tuple[Report, ...]) -> None:
         )
     before, rest = text.split(BEGIN, 1)
     after = rest.split(END, 1)[1]
-    path.write_text(f"{before}{BEGIN}\n{table(reports)}\n{END}{after}", encoding="utf-8")
+    output.put(f"{before}{BEGIN}\n{table(reports)}\n{END}{after}", str(path))
